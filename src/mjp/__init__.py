@@ -1,0 +1,82 @@
+"""Vision transformers with Masked Jigsaw Puzzle (MJP) position embeddings.
+
+Names are loaded on first use, so that `import mjp` and the command line start at once. Importing
+mjp also registers `mjp_<timm name>` models with timm, as soon as timm itself is imported.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mjp._timm_hook import register_when_timm_is_imported
+
+if TYPE_CHECKING:
+    from mjp.core.errors import (
+        CheckpointError,
+        ConfigError,
+        MjpError,
+        UnsupportedModelError,
+    )
+    from mjp.core.seeds import generator_for
+    from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
+    from mjp.losses.terms import LossTerms
+    from mjp.models.checkpoint import load, save
+    from mjp.models.config import VARIANTS, MJPConfig
+    from mjp.models.factory import create_model, wrap
+    from mjp.models.weights import load_weights
+    from mjp.train.weighting import LocalizationWeight
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CheckpointError": "mjp.core.errors",
+    "ConfigError": "mjp.core.errors",
+    "JigsawPlan": "mjp.jigsaw",
+    "LocalizationWeight": "mjp.train.weighting",
+    "LossTerms": "mjp.losses.terms",
+    "MJPConfig": "mjp.models.config",
+    "MjpError": "mjp.core.errors",
+    "PatchGrid": "mjp.jigsaw",
+    "UnsupportedModelError": "mjp.core.errors",
+    "VARIANTS": "mjp.models.config",
+    "create_model": "mjp.models.factory",
+    "generator_for": "mjp.core.seeds",
+    "load": "mjp.models.checkpoint",
+    "load_weights": "mjp.models.weights",
+    "sample_plan": "mjp.jigsaw",
+    "save": "mjp.models.checkpoint",
+    "wrap": "mjp.models.factory",
+}
+
+__all__ = [
+    "VARIANTS",
+    "CheckpointError",
+    "ConfigError",
+    "JigsawPlan",
+    "LocalizationWeight",
+    "LossTerms",
+    "MJPConfig",
+    "MjpError",
+    "PatchGrid",
+    "UnsupportedModelError",
+    "create_model",
+    "generator_for",
+    "load",
+    "load_weights",
+    "sample_plan",
+    "save",
+    "wrap",
+]
+
+register_when_timm_is_imported()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mjp' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

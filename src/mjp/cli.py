@@ -1,0 +1,57 @@
+"""The command line: `mjp VERB …`. Parses with light imports only, then loads the verb asked for."""
+
+import sys
+from importlib import import_module
+from typing import Annotated
+
+import tyro
+from tyro.conf import subcommand
+
+from mjp.commands.options import BenchPlanOptions, BenchStepOptions, DemoOptions
+from mjp.core.errors import CheckpointError, MjpError
+
+Bench = (
+    Annotated[BenchStepOptions, subcommand("step")]
+    | Annotated[BenchPlanOptions, subcommand("plan")]
+)
+Verb = (
+    Annotated[DemoOptions, subcommand("demo")]
+    | Annotated[
+        Bench, subcommand("bench", description="Measure what MJP costs, as a ratio in one run.")
+    ]
+)
+
+_RUNNERS = {
+    DemoOptions: "mjp.commands.demo",
+    BenchStepOptions: "mjp.commands.bench_step",
+    BenchPlanOptions: "mjp.commands.bench_plan",
+}
+
+DONE, FAILED, ASKED_WRONGLY, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line. Exits 0 when done, 1 when it failed, 2 when it was asked wrongly."""
+    options = tyro.cli(
+        Verb,  # type: ignore[arg-type]
+        prog="mjp",
+        description="Vision transformers with Masked Jigsaw Puzzle position embeddings.",
+        args=arguments,
+    )
+    sys.exit(_run(options))
+
+
+def _run(options: object) -> int:
+    try:
+        import_module(_RUNNERS[type(options)]).run(options)
+    except MjpError as error:
+        print(f"mjp: {error}", file=sys.stderr)
+        asked_wrongly = isinstance(error, ValueError) and not isinstance(error, CheckpointError)
+        return ASKED_WRONGLY if asked_wrongly else FAILED
+    except KeyboardInterrupt:
+        print("mjp: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return FAILED
+    return DONE

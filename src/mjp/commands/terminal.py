@@ -1,0 +1,47 @@
+"""What the verbs print: tables of results on stdout, progress and notes on stderr."""
+
+import platform
+import sys
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mjp.core.errors import ConfigError
+
+
+def results() -> Console:
+    """Where results go."""
+    return Console(file=sys.stdout, soft_wrap=True)
+
+
+def progress() -> Progress:
+    """A progress bar on stderr; silent where stderr is no terminal."""
+    console = Console(file=sys.stderr)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+def choose_device(name: str | None) -> torch.device:
+    """The device asked for, or the best there is."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"{name!r} is no device of torch; try cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device cuda was asked for, but torch sees no GPU here; use cpu")
+    return device
+
+
+def hardware(device: torch.device) -> str:
+    """The device in words, for records."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"

@@ -1,0 +1,138 @@
+"""Block-wise masks by BEiT's rule: random rectangles, one mask per image, all images at once.
+
+The rule, for a target of n patches: while r patches are still to be masked, try up to ten blocks.
+A block has an area drawn between 8 and r (r itself where r < 8; never more than 75 of 196 patches)
+and a log-uniform aspect ratio in [0.3, 1/0.3]; it must be smaller than the grid in both directions;
+it lies anywhere; it counts if it covers between 1 and r patches not yet masked. When ten attempts
+in a row fail, the rule gives up short of n. We do not: the last block tried is trimmed or grown,
+around its own centre, until exactly n patches are masked.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Float32, Int32, Int64
+from torch import Tensor
+
+from mjp.jigsaw.grid import PatchGrid
+
+MIN_BLOCK_AREA = 8
+MAX_BLOCK_RATIO = 75 / 196
+MAX_ASPECT = 1 / 0.3
+ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class BlockDraws:
+    """Every random number that laying the blocks may need, for each block and attempt."""
+
+    area: Float32[Tensor, "batch blocks attempts"]
+    high: Float32[Tensor, "batch blocks attempts"]
+    wide: Float32[Tensor, "batch blocks attempts"]
+    top: Float32[Tensor, "batch blocks attempts"]
+    left: Float32[Tensor, "batch blocks attempts"]
+
+
+@dataclass(frozen=True)
+class Laid:
+    """The state after one more block: the mask, and the block accepted or else last tried."""
+
+    masked: Bool[Tensor, "batch rows cols"]
+    block: Int32[Tensor, "batch 4"]
+    accepted: Bool[Tensor, " batch"]
+
+
+def draw_for_blocks(batch: int, num_blocks: int, generator: torch.Generator) -> BlockDraws:
+    """Draws uniform area, top and left in [0, 1), and the aspect ratio as its square roots."""
+    shape = (4, batch, num_blocks, ATTEMPTS)
+    area, aspect, top, left = torch.rand(
+        shape, generator=generator, device=generator.device
+    ).unbind()
+    high = torch.exp((aspect - 0.5) * math.log(MAX_ASPECT))
+    return BlockDraws(area=area, high=high, wide=high.reciprocal(), top=top, left=left)
+
+
+def max_block_area(grid: PatchGrid) -> float:
+    """The largest area that one block asks for."""
+    return max(1.0, MAX_BLOCK_RATIO * grid.num_patches)
+
+
+def enough_blocks(grid: PatchGrid, num_masked: int) -> int:
+    """More blocks than the rule lays (41 is the most seen, on 24x24 at a ratio of 0.97)."""
+    return min(num_masked, 16 + math.ceil(32 * num_masked / grid.num_patches))
+
+
+def lay_blocks(grid: PatchGrid, num_masked: int, draws: BlockDraws) -> Iterator[Laid]:
+    """Yields the state after each block. Loops over blocks; images and attempts go side by side."""
+    batch, num_blocks, _ = draws.area.shape
+    device = draws.area.device
+    cap = max_block_area(grid)
+    masked = torch.zeros(batch, grid.rows, grid.cols, dtype=torch.bool, device=device)
+    block = torch.zeros(batch, 4, dtype=torch.int32, device=device)
+    active = torch.ones(batch, dtype=torch.bool, device=device)
+    # The attempts for one block see the same mask, so the first success among ten drawn side by
+    # side is distributed as the first success among ten drawn one after another.
+    for number in range(num_blocks):
+        remaining = num_masked - masked.sum(dim=(1, 2), dtype=torch.int32)
+        largest = remaining.float().clamp(max=cap)[:, None]
+        smallest = largest.clamp(max=MIN_BLOCK_AREA)
+        side = (smallest + draws.area[:, number] * (largest - smallest)).sqrt()
+        high = (side * draws.high[:, number] + 0.5).floor().clamp(min=1)
+        wide = (side * draws.wide[:, number] + 0.5).floor().clamp(min=1)
+        fits = (high < grid.rows) & (wide < grid.cols)
+        high, wide = high.clamp(max=grid.rows), wide.clamp(max=grid.cols)
+        top = (draws.top[:, number] * (grid.rows - high + 1)).floor()
+        left = (draws.left[:, number] * (grid.cols - wide + 1)).floor()
+        tried = torch.stack((top, left, high, wide), dim=-1).to(torch.int32)
+
+        in_rows, in_cols = _covers(tried, grid)
+        free = (~masked).float()
+        new = ((in_rows.float() @ free) * in_cols).sum(dim=-1)
+        accepted = fits & (new >= 1) & (new <= remaining[:, None]) & active[:, None]
+        success = accepted.any(dim=1)
+        first = accepted.int().argmax(dim=1)
+        chosen = torch.where(success, first, ATTEMPTS - 1)[:, None, None]
+        tried = tried.gather(1, chosen.expand(-1, 1, 4)).squeeze(1)
+        block = torch.where(active[:, None], tried, block)
+
+        in_rows, in_cols = _covers(block[:, None], grid)
+        cells = in_rows[:, 0, :, None] & in_cols[:, 0, None, :]
+        masked = masked | (cells & success[:, None, None])
+        active = active & success & (masked.sum(dim=(1, 2)) < num_masked)
+        yield Laid(masked=masked, block=block, accepted=success)
+        if device.type == "cpu" and not active.any():
+            return
+
+
+def complete(
+    grid: PatchGrid,
+    num_masked: int,
+    masked: Bool[Tensor, "batch patches"],
+    block: Int32[Tensor, "batch 4"],
+    tie_break: Float[Tensor, "batch patches"],
+) -> Int64[Tensor, "batch num_masked"]:
+    """The patches masked in the end: those masked already, then those nearest the last block.
+
+    Patches inside the block come first, nearest to its centre first, so that a block too large is
+    trimmed at its corners and a block too small grows evenly.
+    """
+    row, col = grid.coordinates(masked.device).unbind(dim=1)
+    top, left, high, wide = block.float()[:, :, None].unbind(dim=1)
+    off_rows = (row - (top + (high - 1) / 2)).abs()
+    off_cols = (col - (left + (wide - 1) / 2)).abs()
+    ring = torch.maximum(off_rows - (high - 1) / 2, off_cols - (wide - 1) / 2).clamp(min=0)
+    inner = (off_rows.square() + off_cols.square()).sqrt() + 0.25 * tie_break
+    score = ring + inner / (grid.rows + grid.cols + 1)
+    score = torch.where(masked, -1.0, score)
+    return score.topk(num_masked, dim=1, largest=False, sorted=False).indices
+
+
+def _covers(
+    block: Int32[Tensor, "batch blocks 4"], grid: PatchGrid
+) -> tuple[Bool[Tensor, "batch blocks rows"], Bool[Tensor, "batch blocks cols"]]:
+    row = torch.arange(grid.rows, dtype=torch.int32, device=block.device)
+    col = torch.arange(grid.cols, dtype=torch.int32, device=block.device)
+    top, left, high, wide = block[..., None].unbind(dim=2)
+    return (row >= top) & (row < top + high), (col >= left) & (col < left + wide)

@@ -1,0 +1,99 @@
+"""`PatchGrid`: the only place where pixels and patches are converted into each other."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+from mjp.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class PatchGrid:
+    """A grid of patches. Patch 0 is top left; patches count along rows first."""
+
+    rows: int
+    cols: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("rows", self.rows), ("cols", self.cols)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"a grid needs at least one of its {name}, got {name}={value!r}")
+
+    @classmethod
+    def of(cls, height: int, width: int, patch_size: int | tuple[int, int]) -> "PatchGrid":
+        """The grid of an image, or an error if its sides are no multiple of the patch's."""
+        high, wide = (patch_size, patch_size) if isinstance(patch_size, int) else patch_size
+        if high < 1 or wide < 1:
+            raise ConfigError(f"a patch needs at least one pixel, got patch_size={patch_size!r}")
+        if height < high or width < wide:
+            raise ConfigError(
+                f"a {height}x{width} image is smaller than one {high}x{wide} patch; "
+                "use a larger image or smaller patches"
+            )
+        if height % high or width % wide:
+            raise ConfigError(
+                f"a {height}x{width} image cannot be cut into {high}x{wide} patches; "
+                f"resize it to {height // high * high}x{width // wide * wide}"
+            )
+        return cls(rows=height // high, cols=width // wide)
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.cols}"
+
+    @property
+    def num_patches(self) -> int:
+        return self.rows * self.cols
+
+    def patch_shape(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width in pixels of one patch of an image of this size."""
+        if height % self.rows or width % self.cols:
+            raise ConfigError(
+                f"a {height}x{width} image cannot be cut into a {self} grid of patches; resize it "
+                f"to {_nearest_multiple(height, self.rows)}x{_nearest_multiple(width, self.cols)}"
+            )
+        return height // self.rows, width // self.cols
+
+    def split(
+        self, images: Shaped[Tensor, "batch chan height width"]
+    ) -> Shaped[Tensor, "batch patches chan patch_height patch_width"]:
+        """Cuts images into patches."""
+        batch, chan, height, width = images.shape
+        high, wide = self.patch_shape(height, width)
+        cells = images.reshape(batch, chan, self.rows, high, self.cols, wide)
+        return cells.permute(0, 2, 4, 1, 3, 5).reshape(batch, self.num_patches, chan, high, wide)
+
+    def join(
+        self, patches: Shaped[Tensor, "batch patches chan patch_height patch_width"]
+    ) -> Shaped[Tensor, "batch chan height width"]:
+        """Puts patches together again; the inverse of `split`."""
+        batch, _, chan, high, wide = patches.shape
+        cells = patches.reshape(batch, self.rows, self.cols, chan, high, wide)
+        images = cells.permute(0, 3, 1, 4, 2, 5)
+        return images.reshape(batch, chan, self.rows * high, self.cols * wide)
+
+    def coordinates(self, device: torch.device | None = None) -> Float[Tensor, "patches 2"]:
+        """Row and column of every patch, counted from 0."""
+        rows = torch.arange(self.rows, dtype=torch.float32, device=device)
+        cols = torch.arange(self.cols, dtype=torch.float32, device=device)
+        return torch.cartesian_prod(rows, cols).reshape(self.num_patches, 2)
+
+    def spread(
+        self, masked: Bool[Tensor, "batch patches"], fine: "PatchGrid"
+    ) -> Bool[Tensor, "batch fine_patches"]:
+        """The same mask on a finer grid: a fine patch is masked where its coarse patch is."""
+        high, wide = self.fine_factors(fine)
+        cells = masked.reshape(-1, self.rows, 1, self.cols, 1)
+        cells = cells.expand(-1, self.rows, high, self.cols, wide)
+        return cells.reshape(-1, fine.num_patches)
+
+    def fine_factors(self, fine: "PatchGrid") -> tuple[int, int]:
+        """How many rows and columns of a finer grid one patch of this grid covers."""
+        if fine.rows % self.rows or fine.cols % self.cols:
+            raise ConfigError(f"a {fine} grid does not divide the patches of a {self} grid")
+        return fine.rows // self.rows, fine.cols // self.cols
+
+
+def _nearest_multiple(length: int, parts: int) -> int:
+    return max(1, round(length / parts)) * parts

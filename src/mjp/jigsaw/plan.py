@@ -1,0 +1,160 @@
+"""`JigsawPlan`: which patches are masked, and which patch comes to lie where."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int64, Shaped
+from torch import Tensor
+
+from mjp.core.errors import ConfigError
+from mjp.jigsaw.grid import PatchGrid
+
+
+@dataclass(frozen=True)
+class JigsawPlan:
+    """A jigsaw for a batch of images, one mask and one permutation for each image.
+
+    Args:
+        masked: True where a patch is shuffled, so that its position is unknown.
+        source: output patch i is input patch source[i]; the identity where nothing is masked.
+        pixels: where set, output pixel k of every patch is its input pixel pixels[k] (variant C).
+    """
+
+    grid: PatchGrid
+    masked: Bool[Tensor, "batch patches"]
+    source: Int64[Tensor, "batch patches"]
+    pixels: Int64[Tensor, "batch pixels"] | None = None
+
+    def __post_init__(self) -> None:
+        _check_tensor("masked", self.masked, torch.bool)
+        _check_tensor("source", self.source, torch.int64)
+        expected = (self.masked.shape[0], self.grid.num_patches)
+        for name, tensor in (("masked", self.masked), ("source", self.source)):
+            if tensor.shape != expected:
+                raise ConfigError(
+                    f"plan.{name} has shape {tuple(tensor.shape)}, but {expected[0]} images on a "
+                    f"{self.grid} grid need {expected}"
+                )
+        if self.pixels is not None:
+            _check_tensor("pixels", self.pixels, torch.int64)
+            if self.pixels.shape[0] != expected[0]:
+                raise ConfigError(
+                    f"plan.pixels is for {self.pixels.shape[0]} images, plan.masked for "
+                    f"{expected[0]}"
+                )
+
+    @classmethod
+    def identity(
+        cls, grid: PatchGrid, batch: int, device: torch.device | str = "cpu"
+    ) -> "JigsawPlan":
+        """The plan that masks and moves nothing."""
+        order = torch.arange(grid.num_patches, device=device)
+        return cls(
+            grid=grid,
+            masked=torch.zeros(batch, grid.num_patches, dtype=torch.bool, device=device),
+            source=order.repeat(batch, 1),
+        )
+
+    @property
+    def batch(self) -> int:
+        return self.masked.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.masked.device
+
+    def realised_ratio(self) -> Float[Tensor, " batch"]:
+        """The share of each image's patches that is masked."""
+        return self.masked.float().mean(dim=1)
+
+    def to(self, device: torch.device | str) -> "JigsawPlan":
+        """The same plan on another device."""
+        pixels = None if self.pixels is None else self.pixels.to(device)
+        return JigsawPlan(self.grid, self.masked.to(device), self.source.to(device), pixels)
+
+    def apply(
+        self, images: Shaped[Tensor, "batch chan height width"]
+    ) -> Shaped[Tensor, "batch chan height width"]:
+        """Moves whole patches of each image to where the plan puts them."""
+        return self._move(images, self.source, self.pixels)
+
+    def invert(
+        self, images: Shaped[Tensor, "batch chan height width"]
+    ) -> Shaped[Tensor, "batch chan height width"]:
+        """Moves the patches back: `plan.invert(plan.apply(images))` equals `images`."""
+        pixels = None if self.pixels is None else inverse_permutation(self.pixels)
+        return self._move(images, inverse_permutation(self.source), pixels)
+
+    def apply_to_tokens(
+        self, tokens: Shaped[Tensor, "batch patches dim"]
+    ) -> Shaped[Tensor, "batch patches dim"]:
+        """Moves patch tokens; for a stride-P patch embedding the same as moving the pixels."""
+        return take_patches(tokens, self.source)
+
+    def check_fits(self, batch: int, grid: PatchGrid, device: torch.device) -> None:
+        """Raises unless this plan is for so many images, on this grid, on this device."""
+        if self.batch != batch:
+            raise ConfigError(
+                f"the plan is for {self.batch} images, the batch has {batch}; "
+                "draw one plan for each batch"
+            )
+        if self.grid != grid:
+            raise ConfigError(
+                f"the plan is on a {self.grid} grid of patches, the images are cut into {grid}; "
+                "draw the plan on the grid of the images"
+            )
+        if self.device != device:
+            raise ConfigError(
+                f"the plan is on {self.device}, the images are on {device}; "
+                f"draw it there or move it with plan.to('{device}')"
+            )
+
+    def _move(self, images: Tensor, source: Tensor, pixels: Tensor | None) -> Tensor:
+        if images.dim() != 4:
+            raise ConfigError(
+                "a plan moves the patches of images of shape (batch, chan, height, width), "
+                f"got {tuple(images.shape)}"
+            )
+        self.grid.patch_shape(images.shape[2], images.shape[3])
+        self.check_fits(images.shape[0], self.grid, images.device)
+        patches = take_patches(self.grid.split(images), source)
+        if pixels is not None:
+            patches = _take_pixels(patches, pixels)
+        return self.grid.join(patches)
+
+
+def take_patches(
+    patches: Shaped[Tensor, "batch patches *rest"], source: Int64[Tensor, "batch patches"]
+) -> Shaped[Tensor, "batch patches *rest"]:
+    """Gathers patch source[i] into place i, for each image."""
+    index = source.reshape(*source.shape, *(1 for _ in patches.shape[2:]))
+    return patches.gather(1, index.expand_as(patches))
+
+
+def inverse_permutation(source: Int64[Tensor, "batch items"]) -> Int64[Tensor, "batch items"]:
+    """The permutation that undoes `source`, for each image."""
+    order = torch.arange(source.shape[1], device=source.device).expand_as(source)
+    return torch.empty_like(source).scatter(1, source, order)
+
+
+def _take_pixels(
+    patches: Shaped[Tensor, "batch patches chan patch_height patch_width"],
+    pixels: Int64[Tensor, "batch pixels"],
+) -> Shaped[Tensor, "batch patches chan patch_height patch_width"]:
+    flat = patches.flatten(3)
+    if flat.shape[3] != pixels.shape[1]:
+        raise ConfigError(
+            f"the plan shuffles {pixels.shape[1]} pixels in a patch, but a patch of these images "
+            f"has {flat.shape[3]}"
+        )
+    return flat.gather(3, pixels[:, None, None, :].expand_as(flat)).reshape(patches.shape)
+
+
+def _check_tensor(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
+    if tensor.dtype != dtype:
+        raise ConfigError(f"plan.{name} must be {dtype}, got {tensor.dtype}")
+    if tensor.dim() != 2:
+        raise ConfigError(
+            f"plan.{name} has one row for each image, so two dimensions; "
+            f"got shape {tuple(tensor.shape)}"
+        )

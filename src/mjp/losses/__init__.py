@@ -1,0 +1,1 @@
+"""What is minimised: the classification loss and the localization loss beside it."""

@@ -1,0 +1,1 @@
+"""Backbones of timm with MJP: adapters, configuration, factory, checkpoints."""

@@ -1,0 +1,188 @@
+"""`MJPBackbone`: what every wrapped model can do, whichever family it is of."""
+
+import copy
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mjp.core.errors import ConfigError
+from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
+from mjp.models.config import MJPConfig
+from mjp.models.locator import Locator, localization_loss
+
+
+class MJPBackbone(nn.Module):
+    """Mixed into a timm model class, before it. Subclasses say where positions and patches are.
+
+    The model never draws randomness by itself: a forward call does what its plan says.
+    """
+
+    mjp_config: MJPConfig
+    unknown_position: nn.Parameter | None
+    locator: Locator | None
+
+    def __init__(self, *args: Any, mjp: MJPConfig | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._adopt(MJPConfig() if mjp is None else mjp)
+
+    @classmethod
+    def of(cls, model: nn.Module, config: MJPConfig) -> Self:
+        """This class around a timm model: the same parameters, the model itself untouched."""
+        wrapped = cls.__new__(cls)
+        for name, value in vars(model).items():
+            # Containers are copied so that what is added here is not added to the model there.
+            wrapped.__dict__[name] = copy.copy(value) if isinstance(value, (dict, set)) else value
+        wrapped._adopt(config)
+        return wrapped
+
+    def _adopt(self, config: MJPConfig) -> None:
+        """Checks the configuration against the backbone and adds what it asks for."""
+        self.mjp_config = config
+        self._prepare_positions()
+        table = self.position_table()
+        self.unknown_position = None
+        self.locator = None
+        if table is not None:
+            like = {"device": table.device, "dtype": table.dtype}
+            dim = table.shape[1]
+            if config.positions == "unknown":
+                self.unknown_position = nn.Parameter(torch.empty(1, 1, dim, **like))
+                nn.init.normal_(self.unknown_position, std=config.position_init_std)
+            if config.localization is not None:
+                self.locator = Locator(config.localization, dim).to(**like)
+
+    def _prepare_positions(self) -> None:
+        """Changes the backbone's own position tables to what the configuration asks for."""
+        raise NotImplementedError
+
+    def position_table(self) -> Float[Tensor, "patches dim"] | None:
+        """The position embeddings of the patches, or None for a backbone without them."""
+        raise NotImplementedError
+
+    def position_grid(self) -> PatchGrid:
+        """The grid that the rows of `position_table` lie on."""
+        raise NotImplementedError
+
+    def grid_of(self, images: Float[Tensor, "batch chan height width"]) -> PatchGrid:
+        """The grid of the patches that a jigsaw moves in such images."""
+        raise NotImplementedError
+
+    def patch_shape(self) -> tuple[int, int]:
+        """Height and width in pixels of the patches that a jigsaw moves."""
+        raise NotImplementedError
+
+    def draw_plan(
+        self, images: Float[Tensor, "batch chan height width"], generator: torch.Generator
+    ) -> JigsawPlan | None:
+        """A plan for this batch by the model's configuration; None for a batch left in order.
+
+        Args:
+            generator: on the CPU, whatever the device of the images: whether there is a jigsaw is
+                decided on the host, so that no work on the device has to be waited for. What the
+                jigsaw is, is drawn on the device.
+        """
+        check_images(images)
+        if generator.device.type != "cpu":
+            raise ConfigError(
+                f"draw_plan decides on the host, so its generator must be on the cpu, not on "
+                f"{generator.device}; the plan will be on {images.device} all the same"
+            )
+        config = self.mjp_config
+        grid = self.grid_of(images)
+        chance = torch.rand((), generator=generator, dtype=torch.float64).item()
+        seed = int(torch.randint(2**62, (), generator=generator))
+        nothing_moves = round(config.ratio * grid.num_patches) == 0 and config.pixels == "keep"
+        if nothing_moves or chance >= config.probability:
+            return None
+        return sample_plan(
+            grid,
+            batch=images.shape[0],
+            ratio=config.ratio,
+            generator=torch.Generator(images.device).manual_seed(seed),
+            shape=config.shape,
+            pixels=self.patch_shape() if config.pixels == "shuffle" else None,
+        )
+
+    def localization_loss(self, plan: JigsawPlan | None) -> Float[Tensor, ""]:
+        """DAL over each image's unmasked positions; over all positions without a plan.
+
+        Zero where the configuration asks for none or the backbone has no position table, so that
+        one training loop serves every variant.
+        """
+        loss = self._untouched()
+        table = self.position_table()
+        if self.locator is None or table is None:
+            return loss
+        grid = self.position_grid()
+        masked = None if plan is None else plan.grid.spread(plan.masked, grid)
+        target = grid.coordinates(table.device)
+        return loss + localization_loss(self.locator(table, target), target, masked)
+
+    def _untouched(self) -> Float[Tensor, ""]:
+        """A zero that depends on the unknown embedding, which a batch without a plan leaves out.
+
+        DistributedDataParallel waits for every parameter's gradient; this gives it an exact zero.
+        """
+        if self.unknown_position is None:
+            return next(self.parameters()).new_zeros(())
+        return 0.0 * self.unknown_position.sum()
+
+    def reset_positions(self) -> None:
+        """Draws the position table anew, with the configured standard deviation."""
+        if getattr(self, "pos_embed", None) is not None:
+            nn.init.normal_(self.pos_embed, std=self.mjp_config.position_init_std)
+
+    @torch.jit.ignore
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters without weight decay: timm's, and all position embeddings."""
+        timms = super().no_weight_decay() if hasattr(super(), "no_weight_decay") else set()
+        return {*timms, "pos_embed", "unknown_position", "index_embed"}
+
+    @torch.jit.ignore
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """timm's groups for layer-wise decay; new position embeddings belong to the stem."""
+        groups = dict(super().group_matcher(coarse=coarse))
+        groups["stem"] += r"|^pos_embed|^unknown_position|^index_embed"
+        return groups
+
+    def mjp_parts(self) -> str:
+        """What of the configuration acts on this backbone, in words."""
+        high, wide = self.patch_shape()
+        parts = [f"jigsaw of {high}x{wide} patches at ratio {self.mjp_config.ratio:g}"]
+        if self.position_table() is None:
+            parts.append("no table of absolute positions, so no unknown position, no localization")
+        else:
+            parts.append(f"{self.mjp_config.positions} positions")
+            parts.append(f"localization {self.mjp_config.localization or 'off'}")
+        return "; ".join(parts)
+
+
+class Rebound:
+    """A model with some attributes replaced, for one call of a method of its timm class.
+
+    This is how a plan reaches the one place inside timm's forward methods that needs it, without
+    state on the model (two threads may run one model with two plans) and without a copy of timm's
+    code.
+    """
+
+    def __init__(self, model: nn.Module, name: str, replacement: Callable[..., Tensor]) -> None:
+        self._model = model
+        setattr(self, name, replacement)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def check_images(images: Tensor) -> None:
+    """Raises unless this is a batch of images in floating point."""
+    if images.dim() != 4:
+        raise ConfigError(
+            f"images must be of shape (batch, chan, height, width), got {tuple(images.shape)}"
+        )
+    if not images.is_floating_point():
+        raise ConfigError(
+            f"images must be in floating point, got {images.dtype}; scale and normalize them first"
+        )

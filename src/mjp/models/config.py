@@ -1,0 +1,101 @@
+"""`MJPConfig`: what is done to a backbone; and the paper's ablation, one configuration a row."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+from mjp.core.errors import ConfigError
+from mjp.jigsaw.sampling import Shape, check_ratio
+
+Positions = Literal["unknown", "own", "indexed", "none"]
+Localization = Literal["mlp", "linear", "pca"]
+
+
+@dataclass(frozen=True)
+class MJPConfig:
+    """What is done to a backbone. The default is the paper's MJP (variant J).
+
+    Args:
+        ratio: γ, the share of patches that a jigsaw masks and shuffles.
+        probability: the chance that a batch gets a jigsaw.
+        shape: `block` masks random rectangles, `scatter` independent patches.
+        pixels: `shuffle` also permutes the pixels inside every patch (variant C).
+        positions: what a masked patch gets as its position embedding. `unknown`: one learned
+            embedding shared by all of them. `own`: that of the place it came to lie in. `indexed`:
+            as `own`, and a second learned table is added to all tokens. `none`: the backbone has
+            no position table at all.
+        localization: the regressor from position embedding to grid coordinate (DAL); None for none.
+        position_init_std: how widely new position embeddings are drawn. The reference code's table
+            has 1.0, through a default of its embedding layer; ViT's own is 0.02.
+        absolute_positions: `added` gives a backbone that has no table of absolute positions (Swin)
+            one; `as_built` leaves it as it is.
+        jigsaw_patch: side in pixels of the patches that move, for backbones without such patches of
+            their own (Swin, ResNet).
+    """
+
+    ratio: float = 0.03
+    probability: float = 0.5
+    shape: Shape = "block"
+    pixels: Literal["keep", "shuffle"] = "keep"
+    positions: Positions = "unknown"
+    localization: Localization | None = "mlp"
+    position_init_std: float = 0.02
+    absolute_positions: Literal["as_built", "added"] = "as_built"
+    jigsaw_patch: int = 16
+
+    def __post_init__(self) -> None:
+        check_ratio("ratio", self.ratio)
+        check_ratio("probability", self.probability)
+        for name, allowed in (
+            ("shape", get_args(Shape)),
+            ("pixels", ("keep", "shuffle")),
+            ("positions", get_args(Positions)),
+            ("localization", (*get_args(Localization), None)),
+            ("absolute_positions", ("as_built", "added")),
+        ):
+            value = getattr(self, name)
+            if value not in allowed:
+                choices = ", ".join(str(choice) for choice in allowed)
+                raise ConfigError(f"{name} must be one of {choices}; got {value!r}")
+        if not self.position_init_std > 0:
+            raise ConfigError(f"position_init_std must be above 0, got {self.position_init_std!r}")
+        if not isinstance(self.jigsaw_patch, int) or self.jigsaw_patch < 1:
+            raise ConfigError(f"jigsaw_patch must be at least 1 pixel, got {self.jigsaw_patch!r}")
+        if self.positions == "none" and self.localization is not None:
+            raise ConfigError(
+                "positions='none' leaves no position embedding to localize; set localization=None"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "MJPConfig":
+        """The configuration with these fields; an unknown field is an error."""
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ConfigError(
+                f"MJPConfig has no field {', '.join(unknown)}; it has {', '.join(sorted(known))}"
+            )
+        return cls(**values)
+
+
+VARIANTS: Mapping[str, MJPConfig] = MappingProxyType(
+    {
+        "A": MJPConfig(ratio=0.0, positions="own", localization=None),
+        "B": MJPConfig(ratio=0.0, positions="none", localization=None),
+        # As in MLP-Mixer's study, every patch is shuffled, not a block-wise part of them.
+        "C": MJPConfig(ratio=1.0, pixels="shuffle", positions="own", localization=None),
+        "D": MJPConfig(ratio=0.0, positions="own", localization="mlp"),
+        "E": MJPConfig(positions="own", localization=None),
+        "F": MJPConfig(positions="indexed", localization=None),
+        "G": MJPConfig(localization=None),
+        "H": MJPConfig(localization="pca"),
+        "I": MJPConfig(localization="linear"),
+        "J": MJPConfig(),
+    }
+)
+"""The rows of the paper's ablation table; J is MJP."""

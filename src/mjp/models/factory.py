@@ -1,0 +1,151 @@
+"""Makes wrapped models: around a model the caller has, or by the name of a timm architecture."""
+
+import difflib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import timm
+from timm.models import (
+    build_model_with_cfg,
+    is_model,
+    is_model_in_modules,
+    list_models,
+    parse_model_name,
+    split_model_name_tag,
+)
+from timm.models.deit import VisionTransformerDistilled
+from timm.models.resnet import ResNet
+from timm.models.swin_transformer import SwinTransformer
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from mjp.core.errors import ConfigError, UnsupportedModelError
+from mjp.models.backbone import MJPBackbone
+from mjp.models.config import MJPConfig
+from mjp.models.resnet import MJPResNet
+from mjp.models.swin import MJPSwinTransformer
+from mjp.models.vit import MJPVisionTransformer, MJPVisionTransformerDistilled
+from mjp.models.weights import fit_to_model
+
+PREFIX = "mjp_"
+
+ADAPTERS: Mapping[type[nn.Module], type[MJPBackbone]] = MappingProxyType(
+    {
+        VisionTransformer: MJPVisionTransformer,
+        VisionTransformerDistilled: MJPVisionTransformerDistilled,
+        SwinTransformer: MJPSwinTransformer,
+        ResNet: MJPResNet,
+    }
+)
+
+SUPPORTED_MODULES = ("vision_transformer", "deit", "swin_transformer", "resnet")
+"""The modules of timm whose architectures are built from the classes that have an adapter."""
+
+
+def wrap(model: nn.Module, config: MJPConfig | None = None) -> Any:
+    """MJP around a timm model: the same weights, and the same outputs until a plan is passed.
+
+    The result shares the parameters of `model`, which stays as it is. Its type is a subclass of
+    the model's own, so all that timm does with such a model works.
+    """
+    config = MJPConfig() if config is None else config
+    if isinstance(model, MJPBackbone):
+        raise ConfigError("this model is wrapped already; wrap the timm model it was made from")
+    adapter = ADAPTERS.get(type(model))
+    if adapter is None:
+        raise UnsupportedModelError(
+            f"mjp has no adapter for {type(model).__module__}.{type(model).__qualname__}; "
+            f"supported are timm's {_supported()}"
+        )
+    wrapped = adapter.of(model, config)
+    architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
+    if architecture:
+        wrapped.pretrained_cfg = {**model.pretrained_cfg, "architecture": PREFIX + architecture}
+        wrapped.default_cfg = wrapped.pretrained_cfg
+    return wrapped
+
+
+def create_model(
+    name: str, config: MJPConfig | None = None, *, pretrained: bool = False, **arguments: Any
+) -> Any:
+    """A wrapped model by the name of a timm architecture.
+
+    Args:
+        name: a timm name, with or without a tag; also `hf-hub:` and `local-dir:` sources.
+        pretrained: load timm's weights for that name (needs a network; for a file, see
+            `mjp.load_weights`).
+        arguments: passed to timm: num_classes, img_size, drop_path_rate, …
+    """
+    config = MJPConfig() if config is None else config
+    source, rest = parse_model_name(name)
+    if source:
+        model = timm.create_model(name, pretrained=pretrained, **arguments)
+        return model if isinstance(model, MJPBackbone) else wrap(model, config)
+    architecture, tag = split_model_name_tag(rest.removeprefix(PREFIX))
+    arguments = {key: value for key, value in arguments.items() if value is not None}
+    return build(architecture, config, pretrained, pretrained_cfg=tag or None, **arguments)
+
+
+def build(
+    architecture: str, config: MJPConfig, pretrained: bool = False, **arguments: Any
+) -> nn.Module:
+    """Builds a wrapped model the way timm builds its own, features_only and loading included."""
+    _check_supported(architecture)
+    recorded = {
+        key: value
+        for key, value in arguments.items()
+        if key not in ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
+    }
+
+    def construct(**timm_arguments: Any) -> MJPBackbone:
+        model = wrap(timm.create_model(architecture, pretrained=False, **timm_arguments), config)
+        if config.position_init_std != MJPConfig.position_init_std:
+            model.reset_positions()
+        model.mjp_arguments = recorded
+        return model
+
+    return build_model_with_cfg(
+        construct,
+        PREFIX + architecture,
+        pretrained,
+        pretrained_filter_fn=fit_to_model,
+        feature_cfg={
+            # timm's own choice for Swin and ResNet flattens the model into a list of layers, which
+            # leaves out what is added outside of them; the getter runs the model's forward pass.
+            "feature_cls": "getter",
+            "out_indices": arguments.pop("out_indices", _default_out_indices(architecture)),
+        },
+        **arguments,
+    )
+
+
+def supported_architectures() -> list[str]:
+    """The names of all timm architectures that have an adapter."""
+    return [name for module in SUPPORTED_MODULES for name in list_models(module=module)]
+
+
+def _default_out_indices(architecture: str) -> int:
+    """As many of the last feature maps as timm's own models give by default."""
+    if is_model_in_modules(architecture, ["swin_transformer"]):
+        return 4
+    return 5 if is_model_in_modules(architecture, ["resnet"]) else 3
+
+
+def _check_supported(architecture: str) -> None:
+    if is_model(architecture) and is_model_in_modules(architecture, SUPPORTED_MODULES):
+        return
+    if is_model(architecture):
+        raise UnsupportedModelError(
+            f"mjp has no adapter for {architecture}; supported are timm's {_supported()}"
+        )
+    close = difflib.get_close_matches(architecture, supported_architectures(), n=3)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    raise ConfigError(f"timm has no model named {architecture!r}{hint}")
+
+
+def _supported() -> str:
+    return (
+        "ViT and DeiT (VisionTransformer, VisionTransformerDistilled), Swin (SwinTransformer) and "
+        "ResNet (ResNet)"
+    )

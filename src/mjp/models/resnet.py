@@ -1,0 +1,26 @@
+"""The ResNet family of timm: no position embeddings, so only the jigsaw on the input applies."""
+
+from timm.models.resnet import ResNet
+from torch import Tensor
+
+from mjp.core.errors import ConfigError
+from mjp.jigsaw import PatchGrid
+from mjp.models.pixels import PixelJigsaw
+
+
+class MJPResNet(PixelJigsaw, ResNet):
+    """timm's ResNet with the jigsaw."""
+
+    def _prepare_positions(self) -> None:
+        config = self.mjp_config
+        if config.absolute_positions == "added" or config.positions in ("none", "indexed"):
+            raise ConfigError(
+                "a ResNet has no position embeddings to add, remove or index; only ratio, shape, "
+                "pixels and jigsaw_patch act on it"
+            )
+
+    def position_table(self) -> Tensor | None:
+        return None
+
+    def position_grid(self) -> PatchGrid:
+        raise ConfigError("a ResNet has no position table")

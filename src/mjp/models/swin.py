@@ -1,0 +1,96 @@
+"""The Swin family of timm: jigsaw on the input; absolute positions only where switched on."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from timm.layers import resample_abs_pos_embed
+from timm.models.swin_transformer import SwinTransformer
+from torch import Tensor, nn
+
+from mjp.core.errors import ConfigError
+from mjp.jigsaw import JigsawPlan, PatchGrid
+from mjp.models.backbone import Rebound
+from mjp.models.pixels import PixelJigsaw
+
+
+class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
+    """timm's SwinTransformer with MJP.
+
+    Relative positions and windows see where a patch lies, so the jigsaw really moves the pixels.
+    With `absolute_positions="added"`, every 4x4 token gets a learned embedding of its place, and
+    tokens inside masked patches get the unknown one instead.
+    """
+
+    pos_embed: nn.Parameter | None
+
+    def _prepare_positions(self) -> None:
+        config = self.mjp_config
+        if config.positions in ("none", "indexed"):
+            raise ConfigError(
+                f"positions={config.positions!r} is for ViT; a Swin takes 'unknown' or 'own'"
+            )
+        self.pos_embed = None
+        if config.absolute_positions == "added":
+            weight = self.patch_embed.proj.weight
+            self.pos_embed = nn.Parameter(
+                weight.new_empty(1, self.patch_embed.num_patches, weight.shape[0])
+            )
+            self.reset_positions()
+
+    def position_table(self) -> Float[Tensor, "patches dim"] | None:
+        return None if self.pos_embed is None else self.pos_embed[0]
+
+    def position_grid(self) -> PatchGrid:
+        rows, cols = self.patch_embed.grid_size
+        return PatchGrid(rows, cols)
+
+    def forward_features(self, x: Tensor, *args: Any, plan: JigsawPlan | None = None) -> Tensor:
+        if self.pos_embed is None:
+            return super().forward_features(x, *args, plan=plan)
+        return self._placed(SwinTransformer.forward_features, x, plan, *args)
+
+    def forward_intermediates(
+        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
+    ) -> Any:
+        if self.pos_embed is None:
+            return super().forward_intermediates(x, *args, plan=plan, **kwargs)
+        return self._placed(SwinTransformer.forward_intermediates, x, plan, *args, **kwargs)
+
+    def _placed(
+        self, method: Any, images: Tensor, plan: JigsawPlan | None, *args: Any, **kwargs: Any
+    ) -> Any:
+        images = self._shuffled(images, plan)
+        embed = partial(self._embed, plan=plan)
+        return method(Rebound(self, "patch_embed", embed), images, *args, **kwargs)
+
+    def _embed(self, images: Tensor, plan: JigsawPlan | None) -> Tensor:
+        x = self.patch_embed(images)
+        fine = PatchGrid(x.shape[1], x.shape[2])
+        table = resample_abs_pos_embed(
+            self.pos_embed,
+            new_size=(fine.rows, fine.cols),
+            old_size=self.patch_embed.grid_size,
+            num_prefix_tokens=0,
+        )
+        if plan is not None and self.unknown_position is not None:
+            masked = plan.grid.spread(plan.masked, fine)
+            table = torch.where(masked[:, :, None], self.unknown_position, table)
+        return x + table.reshape(-1, fine.rows, fine.cols, x.shape[-1])
+
+    def set_input_size(
+        self, img_size: tuple[int, int] | None = None, *args: Any, **kwargs: Any
+    ) -> None:
+        """timm's; the absolute position table is resampled, the unknown row stays."""
+        old = self.patch_embed.grid_size
+        super().set_input_size(img_size, *args, **kwargs)
+        if self.pos_embed is not None and self.patch_embed.grid_size != old:
+            self.pos_embed = nn.Parameter(
+                resample_abs_pos_embed(
+                    self.pos_embed.data,
+                    new_size=self.patch_embed.grid_size,
+                    old_size=old,
+                    num_prefix_tokens=0,
+                )
+            )

@@ -1,0 +1,185 @@
+"""The ViT and DeiT family of timm: absolute positions, one token per patch."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from timm.layers import PatchEmbed, resample_abs_pos_embed
+from timm.models.deit import VisionTransformerDistilled
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from mjp.core.errors import ConfigError, UnsupportedModelError
+from mjp.jigsaw import JigsawPlan, PatchGrid
+from mjp.models.backbone import MJPBackbone, Rebound, check_images
+
+
+class _ViTPositions(MJPBackbone):
+    """Unknown positions through timm's one seam for positions, `_pos_embed`."""
+
+    index_embed: nn.Parameter | None
+
+    def _prepare_positions(self) -> None:
+        if type(self.patch_embed) is not PatchEmbed:
+            raise UnsupportedModelError(
+                f"this model embeds its patches with a {type(self.patch_embed).__name__}; mjp "
+                "supports ViTs that cut the image into patches directly (timm's PatchEmbed)"
+            )
+        if self.patch_embed.grid_size is None:
+            raise UnsupportedModelError(
+                "this model was built without an image size, so its position table has no grid; "
+                "build it with img_size, and dynamic_img_size=True to use others"
+            )
+        config = self.mjp_config
+        self.index_embed = None
+        if config.positions == "none":
+            self.pos_embed = None
+        elif self.pos_embed is None:
+            raise ConfigError(
+                "this ViT has no position table; use positions='none' with localization=None, or "
+                "build it with pos_embed='learn'"
+            )
+        elif config.positions == "indexed":
+            self.index_embed = nn.Parameter(torch.zeros_like(self.pos_embed))
+
+    def position_table(self) -> Float[Tensor, "patches dim"] | None:
+        if self.pos_embed is None:
+            return None
+        return self.pos_embed[0, self._num_placed_prefix :]
+
+    def position_grid(self) -> PatchGrid:
+        rows, cols = self.patch_embed.grid_size
+        return PatchGrid(rows, cols)
+
+    def patch_shape(self) -> tuple[int, int]:
+        return self.patch_embed.patch_size
+
+    def grid_of(self, images: Float[Tensor, "batch chan height width"]) -> PatchGrid:
+        height, width = images.shape[2:]
+        if self.patch_embed.dynamic_img_pad:
+            rows, cols = self.patch_embed.dynamic_feat_size((height, width))
+            return PatchGrid(rows, cols)
+        return PatchGrid.of(height, width, self.patch_embed.patch_size)
+
+    def forward(
+        self,
+        images: Float[Tensor, "batch chan height width"],
+        *args: Any,
+        plan: JigsawPlan | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """timm's forward pass; with a plan, of the jigsaw with its unknown positions."""
+        check_images(images)
+        if plan is None:
+            return super().forward(images, *args, **kwargs)
+        # Attention is permutation equivariant: where no token knows its place, moving the masked
+        # tokens among each other changes neither logits nor any gradient, so it is left out. It
+        # is not where the caller reads the order of the tokens or masks their attention.
+        move = bool(args or kwargs) or not self._order_is_unseen
+        tokens = self._planned(
+            VisionTransformer.forward_features, images, plan, move, *args, **kwargs
+        )
+        return self.forward_head(tokens)
+
+    def forward_features(
+        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
+    ) -> Tensor:
+        """timm's; with a plan, token i is that of patch plan.source[i]."""
+        if plan is None:
+            return super().forward_features(x, *args, **kwargs)
+        return self._planned(VisionTransformer.forward_features, x, plan, True, *args, **kwargs)
+
+    def forward_intermediates(
+        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
+    ) -> Any:
+        """timm's; with a plan, place i of a feature map is that of patch plan.source[i]."""
+        if plan is None:
+            return super().forward_intermediates(x, *args, **kwargs)
+        return self._planned(
+            VisionTransformer.forward_intermediates, x, plan, True, *args, **kwargs
+        )
+
+    def _planned(
+        self, method: Any, images: Tensor, plan: JigsawPlan, move: bool, *args: Any, **kwargs: Any
+    ) -> Any:
+        plan.check_fits(images.shape[0], self.grid_of(images), images.device)
+        if plan.pixels is not None:
+            images, move = plan.apply(images), False
+        positions = partial(self._pos_embed, plan=plan, move=move)
+        return method(Rebound(self, "_pos_embed", positions), images, *args, **kwargs)
+
+    def _pos_embed(
+        self, x: Tensor, plan: JigsawPlan | None = None, move: bool = True
+    ) -> Float[Tensor, "batch tokens dim"]:
+        """timm's seam: puts class, distillation and register tokens in front, adds positions."""
+        if plan is not None and move:
+            x = plan.apply_to_tokens(x.flatten(1, -2)).reshape(x.shape)
+        if self.pos_embed is None or (plan is None and self.index_embed is None):
+            return super()._pos_embed(x)
+        table = self._table_for(x)
+        x = x.flatten(1, -2)
+        positions = table[:, self._num_placed_prefix :]
+        if plan is not None and self.unknown_position is not None:
+            # Equation of step 3: E_unk where the mask is set, the position's own elsewhere.
+            positions = torch.where(plan.masked[:, :, None], self.unknown_position, positions)
+        x = x + positions
+        prefix = [token.expand(x.shape[0], -1, -1) for token in self._prefix_tokens]
+        if prefix:
+            first = torch.cat(prefix, dim=1)
+            if self._num_placed_prefix:
+                first = first + table[:, : self._num_placed_prefix]
+            x = torch.cat([first, x], dim=1)
+        return self.pos_drop(x)
+
+    def _table_for(self, x: Tensor) -> Float[Tensor, "1 placed dim"]:
+        """The table of all positions, resampled to the grid of these tokens if it may differ."""
+        table = self.pos_embed
+        if self.index_embed is not None:
+            table = table + self.index_embed
+        if self.dynamic_img_size:
+            table = self._resampled(table, self.patch_embed.grid_size, tuple(x.shape[1:3]))
+        return table
+
+    def _resampled(self, table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+        return resample_abs_pos_embed(
+            table, new_size=new, old_size=old, num_prefix_tokens=self._num_placed_prefix
+        )
+
+    def set_input_size(
+        self,
+        img_size: tuple[int, int] | None = None,
+        patch_size: tuple[int, int] | None = None,
+    ) -> None:
+        """timm's resizing of the position table, for all tables; the unknown row stays."""
+        old = self.patch_embed.grid_size
+        super().set_input_size(img_size=img_size, patch_size=patch_size)
+        if self.index_embed is not None:
+            self.index_embed = nn.Parameter(
+                self._resampled(self.index_embed.data, old, self.patch_embed.grid_size)
+            )
+
+    @property
+    def _num_placed_prefix(self) -> int:
+        """How many prefix tokens have a row of their own in the position table."""
+        return 0 if self.no_embed_class else self.num_prefix_tokens
+
+    @property
+    def _prefix_tokens(self) -> list[Tensor]:
+        tokens = [self.cls_token, getattr(self, "dist_token", None)]
+        if tokens[1] is None:
+            tokens.append(self.reg_token)
+        return [token for token in tokens if token is not None]
+
+    @property
+    def _order_is_unseen(self) -> bool:
+        places_hidden = self.mjp_config.positions in ("unknown", "none")
+        return places_hidden and self.global_pool != ""
+
+
+class MJPVisionTransformer(_ViTPositions, VisionTransformer):
+    """timm's VisionTransformer with MJP."""
+
+
+class MJPVisionTransformerDistilled(_ViTPositions, VisionTransformerDistilled):
+    """timm's distilled DeiT with MJP."""

@@ -1,0 +1,1 @@
+"""Training: what changes over the course of a run."""
