@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Float32, Int32, Int64
+from jaxtyping import Bool, Float32, Int32
 from torch import Tensor
 
 from mjp.jigsaw.grid import PatchGrid
@@ -26,13 +26,17 @@ ATTEMPTS = 10
 
 @dataclass(frozen=True)
 class BlockDraws:
-    """Every random number that laying the blocks may need, for each block and attempt."""
+    """Every random number that the masks of a batch need. All but `aspect` are uniform in [0, 1).
+
+    `aspect` is log-uniform in [1, MAX_ASPECT): a block's height is that, over the square root of
+    MAX_ASPECT, times the side of the square of its area.
+    """
 
     area: Float32[Tensor, "batch blocks attempts"]
-    high: Float32[Tensor, "batch blocks attempts"]
-    wide: Float32[Tensor, "batch blocks attempts"]
+    aspect: Float32[Tensor, "batch blocks attempts"]
     top: Float32[Tensor, "batch blocks attempts"]
     left: Float32[Tensor, "batch blocks attempts"]
+    tie_break: Float32[Tensor, "batch patches"]
 
 
 @dataclass(frozen=True)
@@ -44,14 +48,31 @@ class Laid:
     accepted: Bool[Tensor, " batch"]
 
 
-def draw_for_blocks(batch: int, num_blocks: int, generator: torch.Generator) -> BlockDraws:
-    """Draws uniform area, top and left in [0, 1), and the aspect ratio as its square roots."""
-    shape = (4, batch, num_blocks, ATTEMPTS)
+def draw_for_blocks(
+    grid: PatchGrid, batch: int, num_masked: int, generator: torch.Generator
+) -> BlockDraws:
+    """Draws what masks of so many patches may need."""
+    shape = (4, batch, enough_blocks(grid, num_masked), ATTEMPTS)
     area, aspect, top, left = torch.rand(
         shape, generator=generator, device=generator.device
     ).unbind()
-    high = torch.exp((aspect - 0.5) * math.log(MAX_ASPECT))
-    return BlockDraws(area=area, high=high, wide=high.reciprocal(), top=top, left=left)
+    return BlockDraws(
+        area=area,
+        aspect=torch.pow(MAX_ASPECT, aspect),
+        top=top,
+        left=left,
+        tie_break=torch.rand(
+            batch, grid.num_patches, generator=generator, device=generator.device
+        ),
+    )
+
+
+def block_masks(
+    grid: PatchGrid, num_masked: int, draws: BlockDraws
+) -> Bool[Tensor, "batch patches"]:
+    """Masks of exactly `num_masked` patches each."""
+    *_, last = lay_blocks(grid, num_masked, draws)
+    return complete(grid, num_masked, last, draws.tie_break)
 
 
 def max_block_area(grid: PatchGrid) -> float:
@@ -79,8 +100,9 @@ def lay_blocks(grid: PatchGrid, num_masked: int, draws: BlockDraws) -> Iterator[
         largest = remaining.float().clamp(max=cap)[:, None]
         smallest = largest.clamp(max=MIN_BLOCK_AREA)
         side = (smallest + draws.area[:, number] * (largest - smallest)).sqrt()
-        high = (side * draws.high[:, number] + 0.5).floor().clamp(min=1)
-        wide = (side * draws.wide[:, number] + 0.5).floor().clamp(min=1)
+        aspect = draws.aspect[:, number]
+        high = (side * (aspect * MAX_ASPECT**-0.5) + 0.5).floor().clamp(min=1)
+        wide = (side * (MAX_ASPECT**0.5 / aspect) + 0.5).floor().clamp(min=1)
         fits = (high < grid.rows) & (wide < grid.cols)
         high, wide = high.clamp(max=grid.rows), wide.clamp(max=grid.cols)
         top = (draws.top[:, number] * (grid.rows - high + 1)).floor()
@@ -107,26 +129,23 @@ def lay_blocks(grid: PatchGrid, num_masked: int, draws: BlockDraws) -> Iterator[
 
 
 def complete(
-    grid: PatchGrid,
-    num_masked: int,
-    masked: Bool[Tensor, "batch patches"],
-    block: Int32[Tensor, "batch 4"],
-    tie_break: Float[Tensor, "batch patches"],
-) -> Int64[Tensor, "batch num_masked"]:
-    """The patches masked in the end: those masked already, then those nearest the last block.
+    grid: PatchGrid, num_masked: int, last: Laid, tie_break: Float32[Tensor, "batch patches"]
+) -> Bool[Tensor, "batch patches"]:
+    """Masks the patches still missing: those nearest to the block that the rule ended on.
 
     Patches inside the block come first, nearest to its centre first, so that a block too large is
     trimmed at its corners and a block too small grows evenly.
     """
+    masked = last.masked.flatten(1)
     row, col = grid.coordinates(masked.device).unbind(dim=1)
-    top, left, high, wide = block.float()[:, :, None].unbind(dim=1)
-    off_rows = (row - (top + (high - 1) / 2)).abs()
-    off_cols = (col - (left + (wide - 1) / 2)).abs()
-    ring = torch.maximum(off_rows - (high - 1) / 2, off_cols - (wide - 1) / 2).clamp(min=0)
-    inner = (off_rows.square() + off_cols.square()).sqrt() + 0.25 * tie_break
+    top, left, high, wide = last.block.float()[:, :, None].unbind(dim=1)
+    off_rows = (row - (top + (high - 1) * 0.5)).abs()
+    off_cols = (col - (left + (wide - 1) * 0.5)).abs()
+    ring = torch.maximum(off_rows - (high - 1) * 0.5, off_cols - (wide - 1) * 0.5).clamp(min=0)
+    inner = (off_rows * off_rows + off_cols * off_cols).sqrt() + 0.25 * tie_break
     score = ring + inner / (grid.rows + grid.cols + 1)
-    score = torch.where(masked, -1.0, score)
-    return score.topk(num_masked, dim=1, largest=False, sorted=False).indices
+    nearest = torch.where(masked, -1.0, score).topk(num_masked, dim=1, largest=False).indices
+    return masked.scatter(1, nearest, True)
 
 
 def _covers(

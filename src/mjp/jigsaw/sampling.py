@@ -6,7 +6,7 @@ from functools import cache
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from mjp.core.errors import ConfigError
@@ -53,17 +53,15 @@ def sample_plan(
             f"make it there: torch.Generator('{device}')"
         )
     num_masked = round(ratio * grid.num_patches)
-    plan = JigsawPlan.identity(grid, batch, generator.device)
     if num_masked and batch:
-        chosen = _choose(grid, batch, num_masked, shape, generator)
-        masked = plan.masked.scatter(1, chosen, True)
-        shuffled = chosen.gather(1, _permutations(batch, num_masked, generator))
-        plan = JigsawPlan(grid, masked, plan.source.scatter(1, chosen, shuffled))
+        masked, source = _shuffle(grid, batch, num_masked, shape, generator)
+        plan = JigsawPlan(grid, masked, source)
+    else:
+        plan = JigsawPlan.identity(grid, batch, generator.device)
     if pixels is not None:
         high, wide = (pixels, pixels) if isinstance(pixels, int) else pixels
-        plan = JigsawPlan(
-            grid, plan.masked, plan.source, _permutations(batch, high * wide, generator)
-        )
+        keys = torch.rand(batch, high * wide, generator=generator, device=generator.device)
+        plan = JigsawPlan(grid, plan.masked, plan.source, pixels=keys.argsort(dim=1))
     return plan
 
 
@@ -85,37 +83,37 @@ def _with_index(device: torch.device) -> torch.device:
     return device
 
 
-def _choose(
+def _shuffle(
     grid: PatchGrid, batch: int, num_masked: int, shape: Shape, generator: torch.Generator
-) -> Int64[Tensor, "batch num_masked"]:
-    """The patches to mask, in no particular order."""
-    chance = torch.rand(batch, grid.num_patches, generator=generator, device=generator.device)
+) -> tuple[Bool[Tensor, "batch patches"], Int64[Tensor, "batch patches"]]:
+    """`masked` and `source` of a plan that masks at least one patch."""
+    order = torch.rand(batch, grid.num_patches, generator=generator, device=generator.device)
     if shape == "scatter" or num_masked == grid.num_patches:
-        return chance.topk(num_masked, dim=1, sorted=False).indices
-    num_blocks = blocks.enough_blocks(grid, num_masked)
-    draws = blocks.draw_for_blocks(batch, num_blocks, generator)
-    masked, block = _lay_blocks(grid, num_masked, draws)
-    return blocks.complete(grid, num_masked, masked, block, tie_break=chance)
+        chance = torch.rand(batch, grid.num_patches, generator=generator, device=generator.device)
+        chosen = chance.topk(num_masked, dim=1, sorted=False).indices
+        masked = torch.zeros_like(chance, dtype=torch.bool).scatter(1, chosen, True)
+        return masked, shuffle_masked(masked, order)
+    draws = blocks.draw_for_blocks(grid, batch, num_masked, generator)
+    if order.is_cuda and _has_triton():
+        from mjp.jigsaw import kernel
+
+        if grid.num_patches <= kernel.MAX_PATCHES:
+            return kernel.block_plan(grid, num_masked, draws, order)
+    masked = blocks.block_masks(grid, num_masked, draws)
+    return masked, shuffle_masked(masked, order)
 
 
-def _lay_blocks(
-    grid: PatchGrid, num_masked: int, draws: blocks.BlockDraws
-) -> tuple[Bool[Tensor, "batch patches"], Tensor]:
-    if draws.area.is_cuda and _has_triton():
-        from mjp.jigsaw import blocks_cuda
+def shuffle_masked(
+    masked: Bool[Tensor, "batch patches"], order: Float[Tensor, "batch patches"]
+) -> Int64[Tensor, "batch patches"]:
+    """Permutes the masked patches uniformly, given a uniform sort key in [0, 1) for each patch.
 
-        if grid.num_patches <= blocks_cuda.MAX_PATCHES:
-            return blocks_cuda.lay_blocks_cuda(grid, num_masked, draws)
-    *_, last = blocks.lay_blocks(grid, num_masked, draws)
-    return last.masked.flatten(1), last.block
-
-
-def _permutations(
-    batch: int, length: int, generator: torch.Generator
-) -> Int64[Tensor, "batch length"]:
-    """A uniform permutation for each image."""
-    keys = torch.rand(batch, length, generator=generator, device=generator.device)
-    return keys.argsort(dim=1)
+    The k-th masked patch in the order of its key goes to the k-th masked place.
+    """
+    places = torch.arange(masked.shape[1], device=masked.device)
+    shuffled = torch.where(masked, order, 2.0).argsort(dim=1, stable=True)
+    ordinal = (masked.cumsum(dim=1) - 1).clamp(min=0)
+    return torch.where(masked, shuffled.gather(1, ordinal), places)
 
 
 @cache
