@@ -27,13 +27,16 @@ _RUNNERS = {
     BenchPlanOptions: "mjp.commands.bench_plan",
 }
 
+_EXTRAS = {"matplotlib": "demo", "skimage": "demo"}
+"""Packages that only some verbs need, and the extra of mjp that brings each."""
+
 DONE, FAILED, ASKED_WRONGLY, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line. Exits 0 when done, 1 when it failed, 2 when it was asked wrongly."""
     options = tyro.cli(
-        Verb,  # type: ignore[arg-type]
+        Verb,
         prog="mjp",
         description="Vision transformers with Masked Jigsaw Puzzle position embeddings.",
         args=arguments,
@@ -48,6 +51,12 @@ def _run(options: object) -> int:
         print(f"mjp: {error}", file=sys.stderr)
         asked_wrongly = isinstance(error, ValueError) and not isinstance(error, CheckpointError)
         return ASKED_WRONGLY if asked_wrongly else FAILED
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] not in _EXTRAS:
+            raise
+        package = error.name.split(".")[0]
+        print(f"mjp: this needs {package}: pip install 'mjp[{_EXTRAS[package]}]'", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         print("mjp: interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -9,7 +9,7 @@ from rich.table import Table
 from mjp.commands.options import BenchPlanOptions
 from mjp.commands.terminal import choose_device, hardware, progress, results
 from mjp.core.errors import ConfigError
-from mjp.core.records import Record, append_records
+from mjp.core.records import Record, Scalar, append_records
 from mjp.core.seeds import generator_for
 from mjp.jigsaw import PatchGrid, sample_plan
 
@@ -33,7 +33,7 @@ def run(options: BenchPlanOptions) -> None:
             times = _times(grid, ratio, generator, options)
             low, middle, high = statistics.quantiles(times, n=4)
             table.add_row(f"{ratio:g}", f"{middle:.3f}", f"{low:.3f} to {high:.3f}")
-            conditions = {
+            conditions: dict[str, Scalar] = {
                 "batch": options.batch,
                 "grid": str(grid),
                 "ratio": ratio,
@@ -41,7 +41,11 @@ def run(options: BenchPlanOptions) -> None:
                 "hardware": hardware(device),
                 "torch": torch.__version__,
             }
-            values = {"ms": middle, "ms_quartile_low": low, "ms_quartile_high": high}
+            values: dict[str, Scalar] = {
+                "ms": middle,
+                "ms_quartile_low": low,
+                "ms_quartile_high": high,
+            }
             records.append(Record("bench plan", conditions, values))
             bar.advance(task)
     results().print(table)

@@ -10,7 +10,7 @@ from typing import Any
 import timm
 import torch
 from rich.table import Table
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from mjp.commands.options import BenchStepOptions
@@ -122,7 +122,8 @@ def run(options: BenchStepOptions) -> None:
         mjp_memory = masked.warm_up(images, labels)
         bar.advance(task)
         bar.update(task, description="timing")
-        plain_times, mjp_times = [], []
+        plain_times: list[float] = []
+        mjp_times: list[float] = []
         for number in range(options.rounds):
             # The order alternates, so that a slow drift of the machine favours neither side.
             pair = [(plain, plain_times), (masked, mjp_times)]

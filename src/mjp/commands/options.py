@@ -7,7 +7,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """Show the method on a bundled photograph: masked blocks, jigsaw, inverse, identity with timm."""
+    """Show the method on a photograph: masked blocks, jigsaw, inverse, identity with timm."""
 
     out: Path = Path("runs/demo")
     """Folder for the picture and the records."""

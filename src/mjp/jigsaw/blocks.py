@@ -61,9 +61,7 @@ def draw_for_blocks(
         aspect=torch.pow(MAX_ASPECT, aspect),
         top=top,
         left=left,
-        tie_break=torch.rand(
-            batch, grid.num_patches, generator=generator, device=generator.device
-        ),
+        tie_break=torch.rand(batch, grid.num_patches, generator=generator, device=generator.device),
     )
 
 

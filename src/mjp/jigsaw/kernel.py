@@ -23,12 +23,12 @@ from mjp.jigsaw.grid import PatchGrid
 MAX_PATCHES = 4096  # What one program can hold and sort.
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _covered(row, col, top, left, high, wide):  # type: ignore[no-untyped-def]
     return (row >= top) & (row < top + high) & (col >= left) & (col < left + wide)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _missing_score(row, col, top, left, high, wide, tie_break, size):  # type: ignore[no-untyped-def]
     """`blocks.complete`'s order of the patches around the last block."""
     half_high = (high - 1).to(tl.float32) * 0.5

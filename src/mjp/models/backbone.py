@@ -13,14 +13,19 @@ from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
 from mjp.models.config import MJPConfig
 from mjp.models.locator import Locator, localization_loss
 
+# The adapters are mixed into timm's classes, whose attributes a type checker cannot know.
+TimmModel: Any = nn.Module
 
-class MJPBackbone(nn.Module):
+
+class MJPBackbone(TimmModel):
     """Mixed into a timm model class, before it. Subclasses say where positions and patches are.
 
     The model never draws randomness by itself: a forward call does what its plan says.
     """
 
     mjp_config: MJPConfig
+    mjp_arguments: dict[str, Any]
+    """What the model was built with, as far as it is known."""
     unknown_position: nn.Parameter | None
     locator: Locator | None
 
@@ -41,18 +46,18 @@ class MJPBackbone(nn.Module):
     def _adopt(self, config: MJPConfig) -> None:
         """Checks the configuration against the backbone and adds what it asks for."""
         self.mjp_config = config
+        self.mjp_arguments = {}
         self._prepare_positions()
         table = self.position_table()
         self.unknown_position = None
         self.locator = None
         if table is not None:
-            like = {"device": table.device, "dtype": table.dtype}
             dim = table.shape[1]
             if config.positions == "unknown":
-                self.unknown_position = nn.Parameter(torch.empty(1, 1, dim, **like))
+                self.unknown_position = nn.Parameter(table.new_empty(1, 1, dim))
                 nn.init.normal_(self.unknown_position, std=config.position_init_std)
             if config.localization is not None:
-                self.locator = Locator(config.localization, dim).to(**like)
+                self.locator = Locator(config.localization, dim).to(table.device, table.dtype)
 
     def _prepare_positions(self) -> None:
         """Changes the backbone's own position tables to what the configuration asks for."""
@@ -135,13 +140,13 @@ class MJPBackbone(nn.Module):
         if getattr(self, "pos_embed", None) is not None:
             nn.init.normal_(self.pos_embed, std=self.mjp_config.position_init_std)
 
-    @torch.jit.ignore
+    @torch.jit.ignore  # type: ignore[untyped-decorator]
     def no_weight_decay(self) -> set[str]:
         """Names of parameters without weight decay: timm's, and all position embeddings."""
-        timms = super().no_weight_decay() if hasattr(super(), "no_weight_decay") else set()
+        timms: set[str] = getattr(super(), "no_weight_decay", set)()
         return {*timms, "pos_embed", "unknown_position", "index_embed"}
 
-    @torch.jit.ignore
+    @torch.jit.ignore  # type: ignore[untyped-decorator]
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """timm's groups for layer-wise decay; new position embeddings belong to the stem."""
         groups = dict(super().group_matcher(coarse=coarse))

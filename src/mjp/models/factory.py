@@ -43,7 +43,7 @@ SUPPORTED_MODULES = ("vision_transformer", "deit", "swin_transformer", "resnet")
 """The modules of timm whose architectures are built from the classes that have an adapter."""
 
 
-def wrap(model: nn.Module, config: MJPConfig | None = None) -> Any:
+def wrap(model: nn.Module, config: MJPConfig | None = None) -> MJPBackbone:
     """MJP around a timm model: the same weights, and the same outputs until a plan is passed.
 
     The result shares the parameters of `model`, which stays as it is. Its type is a subclass of
@@ -59,9 +59,9 @@ def wrap(model: nn.Module, config: MJPConfig | None = None) -> Any:
             f"supported are timm's {_supported()}"
         )
     wrapped = adapter.of(model, config)
-    architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture")
-    if architecture:
-        wrapped.pretrained_cfg = {**model.pretrained_cfg, "architecture": PREFIX + architecture}
+    pretrained_cfg = getattr(model, "pretrained_cfg", None) or {}
+    if architecture := pretrained_cfg.get("architecture"):
+        wrapped.pretrained_cfg = {**pretrained_cfg, "architecture": PREFIX + architecture}
         wrapped.default_cfg = wrapped.pretrained_cfg
     return wrapped
 
@@ -87,9 +87,7 @@ def create_model(
     return build(architecture, config, pretrained, pretrained_cfg=tag or None, **arguments)
 
 
-def build(
-    architecture: str, config: MJPConfig, pretrained: bool = False, **arguments: Any
-) -> nn.Module:
+def build(architecture: str, config: MJPConfig, pretrained: bool = False, **arguments: Any) -> Any:
     """Builds a wrapped model the way timm builds its own, features_only and loading included."""
     _check_supported(architecture)
     recorded = {

@@ -23,8 +23,6 @@ class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
     tokens inside masked patches get the unknown one instead.
     """
 
-    pos_embed: nn.Parameter | None
-
     def _prepare_positions(self) -> None:
         config = self.mjp_config
         if config.positions in ("none", "indexed"):
@@ -46,10 +44,12 @@ class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
         rows, cols = self.patch_embed.grid_size
         return PatchGrid(rows, cols)
 
-    def forward_features(self, x: Tensor, *args: Any, plan: JigsawPlan | None = None) -> Tensor:
+    def forward_features(
+        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
+    ) -> Tensor:
         if self.pos_embed is None:
-            return super().forward_features(x, *args, plan=plan)
-        return self._placed(SwinTransformer.forward_features, x, plan, *args)
+            return super().forward_features(x, *args, plan=plan, **kwargs)
+        return self._placed(SwinTransformer.forward_features, x, plan, *args, **kwargs)
 
     def forward_intermediates(
         self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any

@@ -18,6 +18,7 @@ from mjp.models.backbone import MJPBackbone, Rebound, check_images
 class _ViTPositions(MJPBackbone):
     """Unknown positions through timm's one seam for positions, `_pos_embed`."""
 
+    pos_embed: Any
     index_embed: nn.Parameter | None
 
     def _prepare_positions(self) -> None:
@@ -138,7 +139,7 @@ class _ViTPositions(MJPBackbone):
         if self.index_embed is not None:
             table = table + self.index_embed
         if self.dynamic_img_size:
-            table = self._resampled(table, self.patch_embed.grid_size, tuple(x.shape[1:3]))
+            table = self._resampled(table, self.patch_embed.grid_size, (x.shape[1], x.shape[2]))
         return table
 
     def _resampled(self, table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:

@@ -24,7 +24,7 @@ OWN_NAMES = ("unknown_position", "index_embed", "locator.")
 
 
 def load_weights(
-    model: nn.Module, path: str | Path, *, head: Literal["load", "keep"] = "load"
+    model: MJPBackbone, path: str | Path, *, head: Literal["load", "keep"] = "load"
 ) -> None:
     """Loads weights into a wrapped model, strictly: every name and shape must fit.
 
@@ -60,7 +60,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
             break
     foreign = [name for name, value in state.items() if not isinstance(value, Tensor)]
     if foreign or not state:
-        what = f"holds {', '.join(map(repr, foreign[:5]))} beside tensors" if foreign else "is empty"
+        what = (
+            f"holds {', '.join(map(repr, foreign[:5]))} beside tensors" if foreign else "is empty"
+        )
         raise CheckpointError(f"{path} {what}; expected named tensors, or those under 'model'")
     return dict(state)
 
@@ -123,7 +125,10 @@ def load_strictly(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> 
 
 
 def _advice(problems: list[str]) -> str:
-    if any(" head" in f" {problem.split(' ', 1)[-1]}" or problem.startswith("head") for problem in problems):
+    if any(
+        " head" in f" {problem.split(' ', 1)[-1]}" or problem.startswith("head")
+        for problem in problems
+    ):
         return "\nfor other classes than the file's, keep the model's own: head='keep'"
     if any(start in problem for problem in problems for start in OWN_NAMES):
         return "\nthe file was written under another MJPConfig"
@@ -158,7 +163,7 @@ class _InertConfig(dict[Any, Any]):
 
 
 def _read_torch(path: Path) -> Mapping[str, Any]:
-    inert = [(_InertConfig, "yacs.config.CfgNode")]
+    inert: list[Any] = [(_InertConfig, "yacs.config.CfgNode")]
     try:
         with torch.serialization.safe_globals(inert):
             content = torch.load(path, map_location="cpu", weights_only=True)

@@ -1,0 +1,113 @@
+import dataclasses
+
+import pytest
+import torch
+
+from mjp import ConfigError, JigsawPlan, PatchGrid, sample_plan
+
+GRID = PatchGrid(4, 2)
+
+
+def draw(batch=3, ratio=0.6, seed=0, **options) -> JigsawPlan:
+    return sample_plan(GRID, batch, ratio, torch.Generator().manual_seed(seed), **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8, torch.bool])
+@pytest.mark.parametrize("pixels", [None, (16, 16)])
+def test_invert_undoes_apply_for_every_type_of_pixel(dtype, pixels):
+    images = torch.randint(0, 2, (3, 3, 64, 32)).to(dtype)
+    plan = draw(pixels=pixels)
+    moved = plan.apply(images)
+    assert not torch.equal(moved, images)
+    assert torch.equal(plan.invert(moved), images)
+    assert torch.equal(plan.apply(plan.invert(images)), images)
+
+
+def test_output_patch_i_is_input_patch_source_i():
+    images = torch.randn(3, 3, 64, 32)
+    plan = draw()
+    before, after = GRID.split(images), GRID.split(plan.apply(images))
+    for image in range(3):
+        for place in range(GRID.num_patches):
+            assert torch.equal(after[image, place], before[image, plan.source[image, place]])
+
+
+def test_moving_tokens_equals_moving_pixels_for_a_stride_p_embedding():
+    embed = torch.nn.Conv2d(3, 5, kernel_size=16, stride=16).double()
+    images = torch.randn(3, 3, 64, 32, dtype=torch.float64)
+    plan = draw()
+    tokens = embed(images).flatten(2).transpose(1, 2)
+    of_moved_pixels = embed(plan.apply(images)).flatten(2).transpose(1, 2)
+    torch.testing.assert_close(plan.apply_to_tokens(tokens), of_moved_pixels)
+
+
+def test_the_pixel_shuffle_uses_one_permutation_in_every_patch_of_an_image():
+    plan = draw(ratio=0.0, pixels=(16, 16))
+    images = torch.randn(3, 3, 64, 32)
+    before = GRID.split(images).flatten(3)
+    after = GRID.split(plan.apply(images)).flatten(3)
+    for image in range(3):
+        assert torch.equal(after[image], before[image][..., plan.pixels[image]])
+    assert not torch.equal(plan.pixels[0], plan.pixels[1])
+
+
+def test_the_identity_masks_and_moves_nothing():
+    plan = JigsawPlan.identity(GRID, 2)
+    images = torch.randn(2, 3, 64, 32)
+    assert torch.equal(plan.apply(images), images)
+    assert not plan.masked.any()
+    assert plan.realised_ratio().tolist() == [0, 0]
+
+
+def test_a_plan_is_frozen_and_can_be_rebuilt_with_replace():
+    plan = draw()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.masked = plan.masked
+    assert torch.equal(dataclasses.replace(plan).source, plan.source)
+    assert plan.to("cpu").masked.equal(plan.masked)
+
+
+def test_gradients_flow_back_to_where_the_patches_came_from():
+    images = torch.randn(3, 3, 64, 32, requires_grad=True)
+    weight = torch.randn(3, 3, 64, 32)
+    plan = draw()
+    (plan.apply(images) * weight).sum().backward()
+    assert torch.equal(images.grad, plan.invert(weight))
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"masked": torch.zeros(3, 8)}, "plan.masked must be torch.bool, got torch.float32"),
+        ({"source": torch.zeros(3, 8, dtype=torch.int32)}, "plan.source must be torch.int64"),
+        ({"source": torch.zeros(2, 8, dtype=torch.int64)}, r"shape \(2, 8\), but 3 images"),
+        ({"masked": torch.zeros(8, dtype=torch.bool)}, "one row for each image"),
+        ({"grid": PatchGrid(3, 2)}, "3x2 grid need"),
+        ({"pixels": torch.zeros(3, 4)}, "plan.pixels must be torch.int64"),
+        ({"pixels": torch.zeros(1, 4, dtype=torch.int64)}, "plan.pixels is for 1 images"),
+    ],
+)
+def test_a_plan_that_contradicts_itself_is_refused(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        dataclasses.replace(draw(), **changes)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("images", "words"),
+    [
+        (torch.zeros(2, 3, 64, 32), "the plan is for 3 images, the batch has 2"),
+        (torch.zeros(3, 3, 63, 32), "63x32 image cannot be cut into a 4x2 grid"),
+        (torch.zeros(3, 64, 32), "images of shape"),
+        (torch.zeros(3, 3, 64, 32, device="meta"), "the plan is on cpu, the images are on meta"),
+    ],
+)
+def test_images_that_a_plan_is_not_for_are_refused(images, words):
+    with pytest.raises(ConfigError, match=words):
+        draw().apply(images)
+
+
+def test_a_pixel_shuffle_for_another_patch_size_is_refused():
+    with pytest.raises(ConfigError, match="shuffles 4 pixels in a patch.*has 256"):
+        draw(pixels=2).apply(torch.zeros(3, 3, 64, 32))
