@@ -1,4 +1,4 @@
-"""The block-wise rule, slowly and plainly, one patch at a time. What the sampler is held against."""
+"""The block-wise rule, slowly and plainly: what the sampler is held against."""
 
 import math
 from dataclasses import dataclass, field

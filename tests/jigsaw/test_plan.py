@@ -109,5 +109,5 @@ def test_images_that_a_plan_is_not_for_are_refused(images, words):
 
 
 def test_a_pixel_shuffle_for_another_patch_size_is_refused():
-    with pytest.raises(ConfigError, match="shuffles 4 pixels in a patch.*has 256"):
+    with pytest.raises(ConfigError, match=r"shuffles 4 pixels in a patch.*has 256"):
         draw(pixels=2).apply(torch.zeros(3, 3, 64, 32))

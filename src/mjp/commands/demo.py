@@ -144,7 +144,7 @@ def draw(image: Tensor, findings: Findings, path: Path) -> None:
     style = {"font.size": 12, "axes.titlesize": 13, "svg.fonttype": "none"}
     with matplotlib.rc_context(style):
         figure, axes = plt.subplots(2, 3, figsize=(13.5, 9.4), layout="constrained")
-        shade = grid.spread(masked, PatchGrid(SIDE, SIDE)).reshape(1, 1, SIDE, SIDE)
+        shade = grid.mask_on(PatchGrid(SIDE, SIDE), masked).reshape(1, 1, SIDE, SIDE)
         tint = torch.tensor([0.0, 0.45, 0.7]).reshape(1, 3, 1, 1)
         blocks = torch.where(shade, 0.4 * image + 0.6 * tint, image)
         share = f"{int(masked.sum())} of {masked.numel()} patches"

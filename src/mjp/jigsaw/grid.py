@@ -79,20 +79,20 @@ class PatchGrid:
         cols = torch.arange(self.cols, dtype=torch.float32, device=device)
         return torch.cartesian_prod(rows, cols).reshape(self.num_patches, 2)
 
-    def spread(
-        self, masked: Bool[Tensor, "batch patches"], fine: "PatchGrid"
-    ) -> Bool[Tensor, "batch fine_patches"]:
-        """The same mask on a finer grid: a fine patch is masked where its coarse patch is."""
-        high, wide = self.fine_factors(fine)
-        cells = masked.reshape(-1, self.rows, 1, self.cols, 1)
-        cells = cells.expand(-1, self.rows, high, self.cols, wide)
-        return cells.reshape(-1, fine.num_patches)
+    def mask_on(
+        self, other: "PatchGrid", masked: Bool[Tensor, "batch patches"]
+    ) -> Bool[Tensor, "batch other_patches"]:
+        """A mask of this grid on another one: a patch there is masked where the one here is.
 
-    def fine_factors(self, fine: "PatchGrid") -> tuple[int, int]:
-        """How many rows and columns of a finer grid one patch of this grid covers."""
-        if fine.rows % self.rows or fine.cols % self.cols:
-            raise ConfigError(f"a {fine} grid does not divide the patches of a {self} grid")
-        return fine.rows // self.rows, fine.cols // self.cols
+        On a finer grid each patch here covers several there. Where the grids do not divide each
+        other, the patch here that holds the top left corner of the one there decides.
+        """
+        if other == self:
+            return masked
+        rows = torch.arange(other.rows, device=masked.device) * self.rows // other.rows
+        cols = torch.arange(other.cols, device=masked.device) * self.cols // other.cols
+        cells = masked.reshape(-1, self.rows, self.cols)[:, rows[:, None], cols]
+        return cells.reshape(-1, other.num_patches)
 
 
 def _nearest_multiple(length: int, parts: int) -> int:

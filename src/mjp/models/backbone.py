@@ -122,7 +122,7 @@ class MJPBackbone(TimmModel):
         if self.locator is None or table is None:
             return loss
         grid = self.position_grid()
-        masked = None if plan is None else plan.grid.spread(plan.masked, grid)
+        masked = None if plan is None else plan.grid.mask_on(grid, plan.masked)
         target = grid.coordinates(table.device)
         return loss + localization_loss(self.locator(table, target), target, masked)
 

@@ -31,6 +31,12 @@ class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
             )
         self.pos_embed = None
         if config.absolute_positions == "added":
+            token_side = max(self.patch_embed.patch_size)
+            if config.jigsaw_patch % token_side:
+                raise ConfigError(
+                    f"jigsaw_patch={config.jigsaw_patch} would cut through this Swin's "
+                    f"{token_side}x{token_side} tokens; use a multiple of {token_side}"
+                )
             weight = self.patch_embed.proj.weight
             self.pos_embed = nn.Parameter(
                 weight.new_empty(1, self.patch_embed.num_patches, weight.shape[0])
@@ -75,7 +81,7 @@ class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
             num_prefix_tokens=0,
         )
         if plan is not None and self.unknown_position is not None:
-            masked = plan.grid.spread(plan.masked, fine)
+            masked = plan.grid.mask_on(fine, plan.masked)
             table = torch.where(masked[:, :, None], self.unknown_position, table)
         return x + table.reshape(-1, fine.rows, fine.cols, x.shape[-1])
 

@@ -1,0 +1,311 @@
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import timm
+import torch
+from safetensors.torch import load_file, save_file
+
+import mjp
+from tests.models.kinds import CLASSES, KINDS, OTHERS, TINY, VITS, Kind
+
+
+def tiny(config=None, **more):
+    return mjp.create_model(
+        "vit_tiny_patch16_224", config, num_classes=CLASSES, **{**TINY, **more}
+    ).eval()
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_saved_model_comes_back_bit_for_bit(kind: Kind, tmp_path):
+    model = mjp.create_model(
+        kind.name,
+        mjp.MJPConfig(ratio=0.5, probability=1.0),
+        num_classes=CLASSES,
+        **kind.arguments,
+    ).eval()
+    mjp.save(model, tmp_path / "model")
+    again = mjp.load(tmp_path / "model").eval()
+    images = kind.images()
+    plan = model.draw_plan(images, torch.Generator().manual_seed(0))
+    assert torch.equal(again(images, plan=plan), model(images, plan=plan))
+    assert again.mjp_config == model.mjp_config
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+    ]
+
+
+@pytest.mark.parametrize("letter", "ABCDEFGHIJ")
+def test_every_variant_comes_back(letter, tmp_path):
+    model = tiny(mjp.VARIANTS[letter])
+    mjp.save(model, tmp_path)
+    again = mjp.load(tmp_path)
+    assert again.mjp_config == mjp.VARIANTS[letter]
+    assert again.state_dict().keys() == model.state_dict().keys()
+
+
+def test_a_model_wrapped_by_the_user_comes_back_with_its_new_head_and_size(tmp_path):
+    plain = timm.create_model("deit_tiny_patch16_224", img_size=(64, 32), drop_path_rate=0.1)
+    model = mjp.wrap(plain, mjp.MJPConfig()).eval()
+    model.reset_classifier(5)
+    model.set_input_size(img_size=(96, 32))
+    mjp.save(model, tmp_path)
+    images = torch.randn(2, 3, 96, 32)
+    assert torch.equal(mjp.load(tmp_path).eval()(images), model(images))
+
+
+def test_the_configuration_is_readable(tmp_path):
+    mjp.save(tiny(), tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    assert content["architecture"] == "mjp_vit_tiny_patch16_224"
+    assert content["model_args"]["mjp"]["localization"] == "mlp"
+    assert content["model_args"]["img_size"] == [64, 32]
+
+
+def test_loading_at_another_size_resamples_the_table_and_keeps_the_unknown_row(tmp_path):
+    model = tiny()
+    mjp.save(model, tmp_path)
+    larger = mjp.load(tmp_path, img_size=(128, 64))
+    assert larger.position_grid() == mjp.PatchGrid(8, 4)
+    assert torch.equal(larger.unknown_position, model.unknown_position)
+
+
+def test_timm_reads_the_same_folder(tmp_path):
+    model = tiny(mjp.VARIANTS["I"])
+    mjp.save(model, tmp_path)
+    again = timm.create_model(f"local-dir:{tmp_path}", pretrained=True).eval()
+    images = VITS["plain"].images()
+    assert torch.equal(again(images), model(images))
+    assert torch.equal(again.unknown_position, model.unknown_position)
+    assert again.mjp_config == mjp.VARIANTS["I"]
+
+
+def test_what_could_not_be_built_again_is_not_saved(tmp_path):
+    by_hand = timm.models.vision_transformer.VisionTransformer(
+        img_size=(64, 32), depth=1, embed_dim=48, num_heads=3
+    )
+    with pytest.raises(mjp.CheckpointError, match="was not made by name"):
+        mjp.save(mjp.wrap(by_hand), tmp_path / "a")
+    unusual = timm.create_model("vit_tiny_patch16_224", act_layer="relu", depth=1)
+    with pytest.raises(mjp.CheckpointError, match="the model would differ: submodules|is ReLU"):
+        mjp.save(mjp.wrap(unusual), tmp_path / "b")
+    with pytest.raises(mjp.ConfigError, match="mjp.save writes wrapped models"):
+        mjp.save(unusual, tmp_path / "c")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_activation_or_head_count_that_shapes_do_not_show_is_noticed(tmp_path):
+    other = timm.create_model("vit_tiny_patch16_224", act_layer="relu")
+    with pytest.raises(mjp.CheckpointError, match="act is ReLU, not GELU"):
+        mjp.save(mjp.wrap(other), tmp_path)
+    other = timm.create_model("vit_tiny_patch16_224", num_heads=6)
+    with pytest.raises(mjp.CheckpointError, match="num_heads is 6, not 3"):
+        mjp.save(mjp.wrap(other), tmp_path)
+
+
+def test_saving_does_not_touch_the_random_state_or_a_file_in_its_place(tmp_path):
+    state = torch.get_rng_state()
+    model = tiny()
+    torch.set_rng_state(state)
+    mjp.save(model, tmp_path / "model")
+    assert torch.equal(torch.get_rng_state(), state)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(mjp.CheckpointError, match="is a file"):
+        mjp.save(model, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def break_off(folder):
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+
+
+def make_foreign(folder):
+    save_file({"conv.weight": torch.zeros(2)}, folder / "model.safetensors")
+
+
+def drop_a_key(folder):
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["unknown_position"]
+    tensors["stranger"] = torch.zeros(3)
+    tensors["norm.bias"] = torch.zeros(4)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def break_config(folder):
+    (folder / "config.json").write_text("{")
+
+
+def rename_architecture(folder):
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace("mjp_vit_tiny", "vit_tiny"))
+
+
+def unknown_architecture(folder):
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace("mjp_vit_tiny", "mjp_vit_tinny"))
+
+
+def unknown_field(folder):
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace('"positions"', '"position"'))
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "words"),
+    [
+        (break_off, mjp.CheckpointError, "is not a whole safetensors file"),
+        (make_foreign, mjp.CheckpointError, r"missing cls_token(.|\n)*and \d+ more"),
+        (
+            drop_a_key,
+            mjp.CheckpointError,
+            r"missing unknown_position\n  unexpected stranger\n  norm.bias is \(4,\), the model's \(48,\)",
+        ),
+        (lambda folder: (folder / "model.safetensors").unlink(), mjp.CheckpointError, "no file of"),
+        (lambda folder: (folder / "config.json").unlink(), mjp.CheckpointError, "no config.json"),
+        (break_config, mjp.CheckpointError, "is not the configuration"),
+        (rename_architecture, mjp.CheckpointError, "which is no model of mjp"),
+        (unknown_architecture, mjp.ConfigError, "did you mean vit_tiny_patch16_224"),
+        (unknown_field, mjp.ConfigError, "MJPConfig has no field position; it has"),
+    ],
+)
+def test_a_damaged_or_foreign_folder_is_a_clear_error(damage, error, words, tmp_path):
+    mjp.save(tiny(), tmp_path)
+    damage(tmp_path)
+    with pytest.raises(error, match=words):
+        mjp.load(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_plain_timm_weights_load_and_leave_what_is_mjps_own(suffix, tmp_path):
+    plain = VITS["plain"].build().eval()
+    path = tmp_path / f"plain{suffix}"
+    if suffix == ".pth":
+        torch.save({"model": plain.state_dict()}, path)
+    else:
+        save_file(plain.state_dict(), path)
+    model = tiny()
+    unknown = model.unknown_position.clone()
+    mjp.load_weights(model, path)
+    images = VITS["plain"].images()
+    assert torch.equal(model(images), plain(images))
+    assert torch.equal(model.unknown_position, unknown)
+
+
+@pytest.mark.parametrize("name", ["swin", "resnet"])
+def test_plain_timm_weights_load_into_other_families(name, tmp_path):
+    plain = OTHERS[name].build().eval()
+    save_file(plain.state_dict(), tmp_path / "plain.safetensors")
+    config = mjp.MJPConfig(absolute_positions="added" if name == "swin" else "as_built")
+    model = mjp.wrap(OTHERS[name].build(), config).eval()
+    mjp.load_weights(model, tmp_path / "plain.safetensors")
+    for key, value in plain.state_dict().items():
+        assert torch.equal(model.state_dict()[key], value)
+
+
+def test_pretrained_true_takes_weights_from_a_file_through_timms_own_option(tmp_path):
+    plain = timm.create_model("deit_tiny_patch16_224", depth=1).eval()
+    save_file(plain.state_dict(), tmp_path / "deit.safetensors")
+    model = mjp.create_model(
+        "deit_tiny_patch16_224",
+        pretrained=True,
+        pretrained_cfg_overlay={"file": str(tmp_path / "deit.safetensors")},
+        depth=1,
+    ).eval()
+    images = torch.randn(1, 3, 224, 224)
+    assert torch.equal(model(images), plain(images))
+
+
+def test_weights_for_another_grid_are_resampled_and_another_head_can_be_kept(tmp_path):
+    plain = timm.create_model("vit_tiny_patch16_224", depth=1, num_classes=10)
+    save_file(plain.state_dict(), tmp_path / "plain.safetensors")
+    model = mjp.create_model("vit_tiny_patch16_224", depth=1, num_classes=3, img_size=384)
+    with pytest.raises(mjp.CheckpointError, match=r"head.weight is \(10, 192\)(.|\n)*head='keep'"):
+        mjp.load_weights(model, tmp_path / "plain.safetensors")
+    head = model.head.weight.clone()
+    mjp.load_weights(model, tmp_path / "plain.safetensors", head="keep")
+    assert torch.equal(model.head.weight, head)
+    plain.set_input_size(img_size=(384, 384))
+    torch.testing.assert_close(model.pos_embed, plain.pos_embed)
+
+
+def test_weights_of_another_configuration_are_refused_with_the_keys(tmp_path):
+    mjp.save(tiny(), tmp_path)
+    words = r"unexpected locator.layers(.|\n)*written under another MJPConfig"
+    with pytest.raises(mjp.CheckpointError, match=words):
+        mjp.load_weights(tiny(mjp.VARIANTS["G"]), tmp_path)
+
+
+def test_a_file_that_would_run_code_is_not_run(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (print, ("the trap was sprung",))
+
+    torch.save({"model": {"x": torch.zeros(1)}, "trap": Trap()}, tmp_path / "trap.pth")
+    with pytest.raises(mjp.CheckpointError, match="loading such a file can run code"):
+        mjp.load_weights(tiny(), tmp_path / "trap.pth")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 half a zip"])
+def test_files_that_are_nothing_are_clear_errors(content, tmp_path):
+    for name in ("x.pth", "x.safetensors"):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(mjp.CheckpointError, match="is not a whole|no torch file"):
+            mjp.load_weights(tiny(), tmp_path / name)
+    torch.save([torch.zeros(1)], tmp_path / "list.pth")
+    with pytest.raises(mjp.CheckpointError, match="holds a list"):
+        mjp.load_weights(tiny(), tmp_path / "list.pth")
+    torch.save({"epoch": 3}, tmp_path / "epoch.pth")
+    with pytest.raises(mjp.CheckpointError, match="holds 'epoch' beside tensors"):
+        mjp.load_weights(tiny(), tmp_path / "epoch.pth")
+
+
+def as_the_authors_save(model):
+    """The names and the table that the paper's published checkpoints have, from a model of ours."""
+    state = {name.replace("locator.", "dlocr."): v for name, v in model.state_dict().items()}
+    table = state.pop("pos_embed")[0]
+    state["pos_embed.weight"] = torch.cat([table, state.pop("unknown_position")[0]])
+    return state
+
+
+@pytest.mark.parametrize("letter", ["I", "J", "G"])
+def test_the_authors_checkpoints_load(letter, tmp_path):
+    model = tiny(mjp.VARIANTS[letter])
+    state = as_the_authors_save(model)
+    assert state["pos_embed.weight"].shape == (8 + 2, 48)
+    torch.save({"model": state, "epoch": 299, "max_accuracy": 80.5}, tmp_path / "authors.pth")
+    ours = tiny(mjp.VARIANTS[letter])
+    mjp.load_weights(ours, tmp_path / "authors.pth")
+    for name, value in model.state_dict().items():
+        assert torch.equal(ours.state_dict()[name], value), name
+
+
+def test_the_authors_configuration_object_is_skipped_without_its_class(tmp_path):
+    model = tiny()
+    torch.save(as_the_authors_save(model), tmp_path / "state.pth")
+    # Written by a process that has the class, read by one that has not.
+    script = f"""
+        import sys, types, torch
+        module = types.ModuleType("yacs.config")
+        class CfgNode(dict):
+            def __init__(self): super().__init__(); self.__dict__["_frozen"] = True
+        CfgNode.__module__, CfgNode.__qualname__ = "yacs.config", "CfgNode"
+        module.CfgNode = CfgNode
+        sys.modules["yacs"], sys.modules["yacs.config"] = types.ModuleType("yacs"), module
+        config = CfgNode(); config["TRAIN"] = CfgNode(); config["TRAIN"]["EPOCHS"] = 300
+        state = torch.load({str(tmp_path / "state.pth")!r}, weights_only=True)
+        torch.save({{"model": state, "config": config, "epoch": 1}}, {str(tmp_path / "a.pth")!r})
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+    ours = tiny()
+    mjp.load_weights(ours, tmp_path / "a.pth")
+    assert torch.equal(ours.pos_embed, model.pos_embed)
+
+
+def test_a_table_that_cannot_be_the_authors_is_refused(tmp_path):
+    torch.save({"model": {"pos_embed.weight": torch.zeros(2, 48)}}, tmp_path / "a.pth")
+    with pytest.raises(mjp.CheckpointError, match="expected a row for the class token"):
+        mjp.load_weights(tiny(), tmp_path / "a.pth")

@@ -1,0 +1,88 @@
+"""Two processes on gloo: data parallel and fully sharded training take plans and localize."""
+
+import copy
+import os
+import socket
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import mjp
+from tests.models.kinds import CLASSES, VITS
+
+WORLD = 2
+STEPS = 3
+
+
+def build():
+    torch.manual_seed(0)
+    return mjp.wrap(VITS["plain"].build(), mjp.MJPConfig(ratio=0.5, probability=0.5))
+
+
+def batches():
+    """Per step: images, labels, and a plan or none; the same for every process."""
+    generator = torch.Generator().manual_seed(0)
+    grid = mjp.PatchGrid(4, 2)
+    for step in range(STEPS):
+        images = torch.randn(2 * WORLD, 3, 64, 32, generator=generator)
+        labels = torch.randint(CLASSES, (2 * WORLD,), generator=generator)
+        plan = None if step == 1 else mjp.sample_plan(grid, 2 * WORLD, 0.5, generator)
+        yield images, labels, plan
+
+
+def part(plan, rows):
+    return plan and mjp.JigsawPlan(plan.grid, plan.masked[rows], plan.source[rows])
+
+
+def train(model, forward, rows):
+    """A few steps in a user's own loop; the weights at the end."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for images, labels, plan in batches():
+        optimizer.zero_grad()
+        logits = forward(images[rows], plan=part(plan, rows))
+        loss = torch.nn.functional.cross_entropy(logits, labels[rows])
+        (loss + 0.1 * model.localization_loss(part(plan, rows))).backward()
+        optimizer.step()
+
+
+def work(rank, port, kind, path):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=WORLD)
+    rows = slice(2 * rank, 2 * rank + 2)
+    model = build()
+    if kind == "ddp":
+        forward = DistributedDataParallel(model)
+    else:
+        for block in model.blocks:
+            fully_shard(block, mesh=dist.init_device_mesh("cpu", (WORLD,)))
+        forward = fully_shard(model, mesh=dist.init_device_mesh("cpu", (WORLD,)))
+    train(model, forward, rows)
+    weights = {
+        name: value.full_tensor() if kind == "fsdp" else value
+        for name, value in model.state_dict().items()
+    }
+    if rank == 0:
+        torch.save(weights, path)
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_processes_learn_what_one_does(kind, tmp_path):
+    alone = build()
+    train(alone, alone, slice(None))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mp.spawn(work, args=(port, kind, tmp_path / "weights"), nprocs=WORLD)
+    together = torch.load(tmp_path / "weights", weights_only=True)
+    start = build().state_dict()
+    for name, weight in alone.state_dict().items():
+        torch.testing.assert_close(together[name], weight, rtol=1e-4, atol=1e-6, msg=name)
+    moved = copy.deepcopy(start)
+    assert not torch.equal(moved["unknown_position"], together["unknown_position"])
+    assert not torch.equal(moved["locator.layers.2.bias"], together["locator.layers.2.bias"])

@@ -1,0 +1,133 @@
+"""What people do with models goes on working: copies, pickles, averages, features, resizing."""
+
+import copy
+import pickle
+
+import pytest
+import timm
+import torch
+from timm.utils import ModelEmaV3
+
+import mjp
+from tests.models.kinds import CLASSES, KINDS, OTHERS, TINY, TINY_SWIN, VITS, Kind
+
+
+def model_and_plan(kind: Kind, config=None):
+    model = mjp.wrap(kind.build(), config or mjp.MJPConfig(ratio=0.5, probability=1.0)).eval()
+    images = kind.images()
+    return model, images, model.draw_plan(images, torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(
+    "copied",
+    [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))],
+    ids=["deepcopy", "pickle"],
+)
+def test_copies_compute_the_same_and_share_nothing(kind: Kind, copied):
+    model, images, plan = model_and_plan(kind)
+    twin = copied(model)
+    assert torch.equal(twin(images, plan=plan), model(images, plan=plan))
+    assert torch.equal(twin.localization_loss(plan), model.localization_loss(plan))
+    ours = {id(parameter) for parameter in model.parameters()}
+    assert not any(id(parameter) in ours for parameter in twin.parameters())
+
+
+def test_an_exponential_moving_average_follows_all_parameters():
+    model, images, plan = model_and_plan(VITS["plain"])
+    average = ModelEmaV3(model, decay=0.5)
+    with torch.no_grad():
+        model.unknown_position.add_(1.0)
+        before = average.module.unknown_position.clone()
+    average.update(model)
+    torch.testing.assert_close(
+        average.module.unknown_position, (before + model.unknown_position) / 2
+    )
+    assert average.module(images, plan=plan).shape == (4, CLASSES)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_intermediate_features_equal_timms(kind: Kind):
+    plain = kind.build().eval()
+    wrapped = mjp.wrap(plain, mjp.MJPConfig())
+    images = kind.images()
+    ours = wrapped.forward_intermediates(images, intermediates_only=True)
+    theirs = plain.forward_intermediates(images, intermediates_only=True)
+    assert len(ours) == len(theirs)
+    assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("vit_tiny_patch16_224", TINY),
+        ("deit_tiny_distilled_patch16_224", TINY),
+        ("swin_tiny_patch4_window7_224", TINY_SWIN),
+        ("resnet18", {}),
+    ],
+)
+def test_features_only_gives_as_many_maps_of_the_same_size_as_timms(name, arguments):
+    theirs = timm.create_model(name, features_only=True, **arguments).eval()
+    ours = timm.create_model(f"mjp_{name}", features_only=True, **arguments).eval()
+    images = torch.randn(2, 3, 64, 32)
+    channels_last = getattr(theirs, "output_fmt", None) and str(theirs.output_fmt).endswith("NHWC")
+    expected = [
+        one.permute(0, 3, 1, 2).shape if channels_last else one.shape for one in theirs(images)
+    ]
+    assert [one.shape for one in ours(images)] == expected
+    assert ours.feature_info.channels() == theirs.feature_info.channels()
+
+
+def test_resizing_224_to_384_resamples_the_table_as_timm_does_and_keeps_the_unknown_row():
+    torch.manual_seed(0)
+    plain = timm.create_model("vit_tiny_patch16_224", depth=1)
+    wrapped = mjp.wrap(copy.deepcopy(plain), mjp.MJPConfig())
+    unknown = wrapped.unknown_position.clone()
+    for model in (plain, wrapped):
+        model.set_input_size(img_size=(384, 384))
+    assert wrapped.pos_embed.shape == (1, 1 + 24 * 24, 192)
+    assert torch.equal(wrapped.pos_embed, plain.pos_embed)
+    assert torch.equal(wrapped.unknown_position, unknown)
+    assert wrapped.position_grid() == mjp.PatchGrid(24, 24)
+    images = torch.randn(1, 3, 384, 384)
+    assert torch.equal(wrapped(images), plain(images))
+    plan = mjp.sample_plan(wrapped.grid_of(images), 1, 0.27, torch.Generator())
+    assert wrapped(images, plan=plan).shape == (1, 1000)
+
+
+def test_resizing_keeps_rows_and_columns_apart_and_resamples_the_index_table_too():
+    model = mjp.wrap(VITS["plain"].build(), mjp.VARIANTS["F"])
+    with torch.no_grad():
+        model.index_embed.copy_(model.pos_embed)
+    model.set_input_size(img_size=(96, 32))
+    assert model.position_grid() == mjp.PatchGrid(6, 2)
+    assert torch.equal(model.index_embed, model.pos_embed)
+
+
+def test_resizing_a_swin_resamples_its_absolute_table():
+    config = mjp.MJPConfig(absolute_positions="added")
+    model = mjp.wrap(OTHERS["swin"].build(), config)
+    unknown = model.unknown_position.clone()
+    model.set_input_size(img_size=(128, 64), window_size=(4, 4))
+    assert model.pos_embed.shape == (1, 32 * 16, 24)
+    assert torch.equal(model.unknown_position, unknown)
+    assert model(torch.randn(1, 3, 128, 64)).shape == (1, CLASSES)
+
+
+def test_a_new_head_gradient_checkpointing_and_half_precision_work():
+    model, images, plan = model_and_plan(VITS["plain"])
+    model.reset_classifier(3)
+    model.set_grad_checkpointing(True)
+    model.train()
+    model(images, plan=plan).sum().backward()
+    assert model.unknown_position.grad is not None
+    half = model.eval().to(torch.bfloat16)
+    assert half(images.bfloat16(), plan=plan).dtype == torch.bfloat16
+    assert torch.isfinite(half.localization_loss(plan))
+
+
+def test_plain_tensors_of_the_model_move_with_it_to_another_device():
+    model, images, plan = model_and_plan(VITS["plain"])
+    moved = copy.deepcopy(model).to("meta")
+    assert moved(images.to("meta"), plan=plan.to("meta")).device.type == "meta"
+    assert moved.localization_loss(plan.to("meta")).device.type == "meta"

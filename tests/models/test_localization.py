@@ -1,0 +1,195 @@
+import pytest
+import torch
+
+import mjp
+from mjp.models.locator import Locator, localization_loss, principal_projection
+from tests.models.kinds import CLASSES, VITS
+
+GRID = mjp.PatchGrid(4, 2)
+
+
+def model_with(kind, **more):
+    return mjp.wrap(VITS["plain"].build(**more), mjp.MJPConfig(localization=kind))
+
+
+def slow_loss(predicted, masked):
+    """The definition, one position at a time."""
+    per_image = []
+    for row_of_mask in masked.tolist():
+        distances = []
+        for index, is_masked in enumerate(row_of_mask):
+            row, col = divmod(index, GRID.cols)
+            if not is_masked:
+                distances.append(abs(predicted[index][0] - row) + abs(predicted[index][1] - col))
+        per_image.append(sum(distances) / len(distances) if distances else 0.0)
+    return sum(per_image) / len(per_image)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0])
+def test_the_loss_is_the_mean_l1_distance_over_each_images_unmasked_positions(ratio):
+    predicted = torch.randn(8, 2, dtype=torch.float64)
+    masked = torch.rand(5, 8) < ratio
+    masked[0] = True
+    ours = localization_loss(predicted, GRID.coordinates().double(), masked)
+    assert ours.item() == pytest.approx(slow_loss(predicted.tolist(), masked), rel=1e-12)
+
+
+def test_targets_are_raw_coordinates_with_rows_and_columns_apart():
+    target = GRID.coordinates()
+    assert target.max(dim=0).values.tolist() == [3, 1]
+    off_in_rows = target + torch.tensor([0.5, 0.0])
+    assert localization_loss(off_in_rows, target, None) == 0.5
+
+
+@pytest.mark.parametrize("kind", ["mlp", "linear", "pca"])
+def test_gradients_reach_the_position_table_and_the_regressor_and_nothing_else(kind):
+    model = model_with(kind)
+    model.localization_loss(None).backward()
+    with_gradient = {
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None and parameter.grad.abs().sum() > 0
+    }
+    regressor = {f"locator.{name}" for name, _ in model.locator.named_parameters()}
+    assert with_gradient - regressor == {"pos_embed"}
+    if kind == "linear":
+        assert regressor <= with_gradient
+    assert (model.pos_embed.grad[0, 0] == 0).all()  # The class token has no place on the grid.
+
+
+def test_positions_masked_in_every_image_get_exactly_zero_gradient():
+    model = model_with("mlp")
+    plan = mjp.sample_plan(GRID, 1, 0.5, torch.Generator().manual_seed(0))
+    model.localization_loss(plan).backward()
+    gradient = model.pos_embed.grad[0, 1:].abs().sum(dim=1)
+    assert (gradient[plan.masked[0]] == 0).all()
+    assert (gradient[~plan.masked[0]] > 0).all()
+
+
+@pytest.mark.parametrize("kind", ["mlp", "linear"])
+def test_training_the_loss_alone_teaches_the_table_where_it_is(kind):
+    model = model_with(kind)
+    optimizer = torch.optim.Adam([model.pos_embed, *model.locator.parameters()], lr=0.01)
+    first = model.localization_loss(None).item()
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss = model.localization_loss(None)
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.1 * first
+
+
+def separated_table(seed=0):
+    """A table whose two leading principal directions are well apart from all others."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(8, 6, generator=generator, dtype=torch.float64)
+    place = GRID.coordinates().double() @ torch.randn(
+        2, 6, generator=generator, dtype=torch.float64
+    )
+    return place * torch.tensor([3.0, 2, 1, 1, 1, 1]) + 0.3 * noise
+
+
+def test_the_projection_is_that_of_scikit_learns_pca_up_to_sign():
+    from numpy.testing import assert_allclose
+    from scipy.linalg import svd
+
+    table = separated_table()
+    projected = principal_projection(table, GRID.coordinates().double()).numpy()
+    _, _, directions = svd((table - table.mean(dim=0)).numpy())
+    assert_allclose(abs(projected), abs(table.numpy() @ directions[:2].T), rtol=1e-9)
+
+
+def test_the_projection_is_differentiable():
+    target = GRID.coordinates().double()
+    table = separated_table().requires_grad_()
+    assert torch.autograd.gradcheck(lambda table: principal_projection(table, target), table)
+
+
+def test_each_projection_grows_with_its_coordinate_whatever_sign_the_solver_gives(monkeypatch):
+    target = GRID.coordinates().double()
+    table = separated_table()
+    projected = principal_projection(table, target)
+    agreement = ((projected - projected.mean(0)) * (target - target.mean(0))).sum(dim=0)
+    assert (agreement > 0).all()
+    solve = torch.linalg.eigh
+
+    def flipped(matrix):
+        values, vectors = solve(matrix)
+        return values, -vectors
+
+    monkeypatch.setattr(torch.linalg, "eigh", flipped)
+    torch.testing.assert_close(principal_projection(table, target), projected)
+
+
+def test_the_projection_stays_finite_where_eigenvalues_meet():
+    table = torch.zeros(8, 6, dtype=torch.float64)
+    table[:6] = torch.eye(6, dtype=torch.float64)  # Every variance the same.
+    table.requires_grad_()
+    principal_projection(table, GRID.coordinates().double()).abs().sum().backward()
+    assert torch.isfinite(table.grad).all()
+    wide = (0.02 * torch.randn(8, 100)).requires_grad_()  # Rank 7 of 100.
+    principal_projection(wide, GRID.coordinates()).abs().sum().backward()
+    assert torch.isfinite(wide.grad).all()
+
+
+def test_autocast_does_not_coarsen_the_coordinates():
+    model = model_with("mlp")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model.localization_loss(None)
+    assert torch.equal(loss, model.localization_loss(None))
+
+
+def test_without_localization_the_loss_is_a_zero_that_backward_accepts():
+    model = mjp.wrap(VITS["plain"].build(), mjp.VARIANTS["G"])
+    loss = model.localization_loss(None)
+    assert loss == 0
+    loss.backward()
+    assert (model.unknown_position.grad == 0).all()
+
+
+def test_a_step_in_a_users_own_loop_gives_every_parameter_a_gradient_with_and_without_a_plan():
+    model = mjp.wrap(VITS["plain"].build(), mjp.MJPConfig(ratio=0.5, probability=0.5))
+    generator = torch.Generator().manual_seed(0)
+    kinds = set()
+    for _ in range(8):
+        images, labels = VITS["plain"].images(), torch.randint(CLASSES, (4,))
+        model.zero_grad(set_to_none=True)
+        plan = model.draw_plan(images, generator)
+        logits = model(images, plan=plan)
+        loss = torch.nn.functional.cross_entropy(logits, labels)
+        terms = mjp.LossTerms(loss, model.localization_loss(plan), weight=0.01)
+        terms.total.backward()
+        kinds.add(plan is None)
+        assert all(parameter.grad is not None for parameter in model.parameters())
+        if plan is None:
+            assert (model.unknown_position.grad == 0).all()
+    assert kinds == {True, False}
+
+
+def test_a_dynamic_image_size_localizes_the_table_it_has():
+    kind = VITS["dynamic size"]
+    model = mjp.wrap(kind.build(), mjp.MJPConfig(ratio=0.5, probability=1.0))
+    plan = model.draw_plan(kind.images(), torch.Generator().manual_seed(0))
+    assert plan.grid == mjp.PatchGrid(3, 5)
+    assert model.position_grid() == GRID
+    assert model.localization_loss(plan) > 0
+
+
+@pytest.mark.parametrize(("progress", "weight"), [(0, 0.01), (0.5, 0.0075), (1, 0.005)])
+def test_the_weight_falls_by_a_cosine_to_half(progress, weight):
+    assert mjp.LocalizationWeight().at(progress) == pytest.approx(weight)
+
+
+@pytest.mark.parametrize(("start", "progress"), [(-1.0, 0.5), (float("nan"), 0.5), (0.01, 1.5)])
+def test_a_weight_or_progress_out_of_range_is_refused(start, progress):
+    with pytest.raises(mjp.ConfigError, match=r"must be a number|is a share of training"):
+        mjp.LocalizationWeight(start=start).at(progress)
+
+
+def test_the_regressors_have_the_papers_shapes():
+    def shapes(kind):
+        return [tuple(parameter.shape) for parameter in Locator(kind, 6).parameters()]
+
+    assert shapes("mlp") == [(6, 6), (6,), (2, 6), (2,)]
+    assert shapes("linear") == [(2, 6), (2,)]
+    assert shapes("pca") == []

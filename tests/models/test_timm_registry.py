@@ -1,0 +1,56 @@
+import subprocess
+import sys
+
+import pytest
+import timm
+import torch
+
+import mjp
+from mjp.models.factory import supported_architectures
+from tests.models.kinds import CLASSES, TINY, VITS
+
+
+def test_every_supported_architecture_is_registered_under_its_prefixed_name():
+    registered = set(timm.list_models("mjp_*"))
+    assert registered == {f"mjp_{name}" for name in supported_architectures()}
+    for name in ("deit_small_patch16_224", "vit_base_patch16_224", "swin_tiny_patch4_window7_224"):
+        assert f"mjp_{name}" in registered
+
+
+@pytest.mark.parametrize("order", ["import mjp, timm", "import timm, mjp"])
+def test_importing_mjp_registers_before_and_after_timm(order):
+    script = (
+        f"{order}; import torch; torch.set_default_device('meta'); "
+        "print(type(timm.create_model('mjp_deit_small_patch16_224')).__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "MJPVisionTransformer"
+    assert done.stderr == ""
+
+
+def test_timm_takes_the_configuration_as_an_argument():
+    model = timm.create_model(
+        "mjp_vit_tiny_patch16_224", num_classes=CLASSES, mjp={"localization": "linear"}, **TINY
+    )
+    assert model.mjp_config == mjp.VARIANTS["I"]
+    assert model(VITS["plain"].images()).shape == (4, CLASSES)
+    with pytest.raises(mjp.ConfigError, match="MJPConfig has no field lokalization"):
+        timm.create_model("mjp_vit_tiny_patch16_224", mjp={"lokalization": "linear"})
+
+
+def test_the_weights_of_a_registered_name_are_those_of_timms():
+    with torch.device("meta"):
+        ours = timm.create_model("mjp_deit_small_patch16_224").pretrained_cfg
+        theirs = timm.create_model("deit_small_patch16_224").pretrained_cfg
+    assert ours["hf_hub_id"] == theirs["hf_hub_id"] == "timm/deit_small_patch16_224.fb_in1k"
+    assert ours["architecture"] == "mjp_deit_small_patch16_224"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", supported_architectures())
+def test_every_registered_architecture_can_be_built(name):
+    with torch.device("meta"):
+        model = timm.create_model(f"mjp_{name}")
+    assert isinstance(model, timm.create_model(name, pretrained=False).__class__)

@@ -1,0 +1,172 @@
+"""Each row of the paper's ablation, by what distinguishes it from the others."""
+
+import pytest
+import torch
+
+import mjp
+from tests.models.kinds import VITS
+
+IMAGES = VITS["plain"].images
+
+
+def variant(letter, **more):
+    model = mjp.wrap(VITS["plain"].build(**more).double(), mjp.VARIANTS[letter]).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name in ("pos_embed", "index_embed", "unknown_position"):
+                parameter.normal_()  # As if trained: none of them zero.
+    return model
+
+
+def jigsaw(model, images, ratio=0.5, **options):
+    generator = torch.Generator().manual_seed(0)
+    return mjp.sample_plan(model.grid_of(images), len(images), ratio, generator, **options)
+
+
+def parameter_names(letter):
+    plain = {name for name, _ in VITS["plain"].build().named_parameters()}
+    return {name for name, _ in variant(letter).named_parameters()} ^ plain
+
+
+def draws(letter, tries=12):
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(2, 3, 224, 224)
+    model = mjp.create_model("vit_tiny_patch16_224", mjp.VARIANTS[letter], depth=1)
+    return [model.draw_plan(images, generator) for _ in range(tries)]
+
+
+def test_there_are_ten_and_j_is_the_default():
+    assert "".join(mjp.VARIANTS) == "ABCDEFGHIJ"
+    assert mjp.VARIANTS["J"] == mjp.MJPConfig()
+    assert len(set(mjp.VARIANTS.values())) == 10
+    with pytest.raises(TypeError):
+        mjp.VARIANTS["A"] = mjp.MJPConfig()
+
+
+@pytest.mark.parametrize("letter", "ABD")
+def test_a_b_and_d_never_shuffle_in_training(letter):
+    assert draws(letter) == [None] * 12
+
+
+@pytest.mark.parametrize("letter", "CEFGHIJ")
+def test_the_others_shuffle_about_half_of_the_batches(letter):
+    plans = draws(letter, tries=40)
+    assert 10 < sum(plan is not None for plan in plans) < 30
+
+
+def test_a_adds_nothing():
+    assert parameter_names("A") == set()
+    assert variant("A").localization_loss(None) == 0
+
+
+def test_b_has_no_positions_so_its_prediction_ignores_the_order_of_patches():
+    model = variant("B")
+    assert parameter_names("B") == {"pos_embed"}
+    images = IMAGES(dtype=torch.float64)
+    plan = jigsaw(model, images, ratio=1.0)
+    torch.testing.assert_close(model(plan.apply(images)), model(images), rtol=0, atol=1e-12)
+    torch.testing.assert_close(model(images, plan=plan), model(images), rtol=0, atol=1e-12)
+
+
+def test_c_shuffles_all_patches_and_the_pixels_inside_them():
+    plan = next(plan for plan in draws("C") if plan is not None)
+    assert plan.masked.all()
+    assert plan.pixels.shape == (2, 16 * 16)
+    model = variant("C")
+    images = IMAGES(dtype=torch.float64)
+    plan = jigsaw(model, images, ratio=1.0, pixels=16)
+    torch.testing.assert_close(model(images, plan=plan), model(plan.apply(images)))
+    assert (model(images, plan=plan) - model(images)).abs().max() > 1e-3
+
+
+def test_d_localizes_without_shuffling():
+    assert all(name.startswith("locator.") for name in parameter_names("D"))
+    assert variant("D").localization_loss(None) > 0
+
+
+def test_e_shuffles_under_the_positions_of_the_places():
+    model = variant("E")
+    assert parameter_names("E") == set()
+    images = IMAGES(dtype=torch.float64)
+    plan = jigsaw(model, images)
+    torch.testing.assert_close(model(images, plan=plan), model(plan.apply(images)))
+
+
+def test_f_adds_a_second_table_to_all_tokens_with_and_without_a_plan():
+    model = variant("F")
+    assert parameter_names("F") == {"index_embed"}
+    images = IMAGES(dtype=torch.float64)
+    both = variant("E")
+    both.load_state_dict(
+        {name: value for name, value in model.state_dict().items() if name != "index_embed"}
+    )
+    with torch.no_grad():
+        both.pos_embed += model.index_embed
+    plan = jigsaw(model, images)
+    torch.testing.assert_close(model(images), both(images))
+    torch.testing.assert_close(model(images, plan=plan), both(images, plan=plan))
+
+
+def test_g_gives_masked_patches_one_unknown_position_and_localizes_nothing():
+    model = variant("G")
+    assert parameter_names("G") == {"unknown_position"}
+    assert model.localization_loss(None) == 0
+    images = IMAGES(dtype=torch.float64)
+    plan = jigsaw(model, images, ratio=1.0)
+    before = model(images, plan=plan)
+    with torch.no_grad():
+        model.pos_embed[:, 1:] = 0  # Nobody looks at these when all patches are masked.
+    torch.testing.assert_close(model(images, plan=plan), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("letter", "kind"), [("H", "pca"), ("I", "linear"), ("J", "mlp")])
+def test_h_i_and_j_differ_in_their_regressor(letter, kind):
+    model = variant(letter)
+    assert model.locator.kind == kind
+    assert model.localization_loss(None) > 0
+
+
+def test_the_papers_quirk_of_wide_positions_is_one_option_away():
+    def std(value):
+        config = mjp.MJPConfig(position_init_std=value)
+        model = mjp.create_model("vit_tiny_patch16_224", config, depth=1)
+        return model.pos_embed.std().item(), model.unknown_position.std().item()
+
+    assert std(0.02) == pytest.approx((0.02, 0.02), rel=0.2)
+    assert std(1.0) == pytest.approx((1.0, 1.0), rel=0.2)
+
+
+def test_position_embeddings_are_not_decayed_and_belong_to_the_stem():
+    from timm.optim import param_groups_layer_decay, param_groups_weight_decay
+
+    model = mjp.wrap(VITS["plain"].build(), mjp.VARIANTS["F"])
+    model.unknown_position = torch.nn.Parameter(torch.zeros(1, 1, 48))
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    plain_groups = param_groups_weight_decay(
+        model, 0.05, no_weight_decay_list=model.no_weight_decay()
+    )
+    undecayed = {names[id(p)] for g in plain_groups if g["weight_decay"] == 0 for p in g["params"]}
+    assert {"pos_embed", "index_embed", "unknown_position", "cls_token"} <= undecayed
+    groups = param_groups_layer_decay(model, 0.05, layer_decay=0.5)
+    scale = {names[id(p)]: g["lr_scale"] for g in groups for p in g["params"]}
+    assert scale["unknown_position"] == scale["index_embed"] == scale["pos_embed"]
+    assert scale["unknown_position"] == min(scale.values())
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"ratio": 1.5}, "ratio must be a number between 0 and 1, got 1.5"),
+        ({"ratio": float("nan")}, "ratio must be a number between 0 and 1"),
+        ({"probability": -0.1}, "probability must be a number between 0 and 1"),
+        ({"positions": "unk"}, "positions must be one of unknown, own, indexed, none; got 'unk'"),
+        ({"localization": "nln"}, "localization must be one of mlp, linear, pca, None"),
+        ({"positions": "none"}, "leaves no position embedding to localize"),
+        ({"position_init_std": 0.0}, "position_init_std must be above 0"),
+        ({"jigsaw_patch": 0}, "jigsaw_patch must be at least 1 pixel"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused(arguments, words):
+    with pytest.raises(mjp.ConfigError, match=words):
+        mjp.MJPConfig(**arguments)
