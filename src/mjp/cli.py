@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 from tyro.conf import subcommand
 
+from mjp import __version__
 from mjp.commands.options import BenchPlanOptions, BenchStepOptions, DemoOptions
 from mjp.core.errors import CheckpointError, MjpError
 
@@ -35,6 +36,10 @@ DONE, FAILED, ASKED_WRONGLY, INTERRUPTED = 0, 1, 2, 130
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line. Exits 0 when done, 1 when it failed, 2 when it was asked wrongly."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
+        print(f"mjp {__version__}")
+        sys.exit(DONE)
     options = tyro.cli(
         Verb,
         prog="mjp",

@@ -21,7 +21,7 @@ from mjp.core.seeds import generator_for
 from mjp.jigsaw import JigsawPlan
 from mjp.losses.terms import LossTerms
 from mjp.models.config import MJPConfig
-from mjp.models.factory import create_model
+from mjp.models.factory import check_supported, create_model
 from mjp.train.weighting import LocalizationWeight
 
 WARM_UP_STEPS = 3
@@ -148,6 +148,7 @@ def choose(options: BenchStepOptions) -> Setting:
         mode=options.mode or ("compiled" if on_gpu else "eager"),
         steps=options.steps or (10 if on_gpu else 1),
     )
+    check_supported(setting.model)
     if setting.batch < 1 or setting.steps < 1:
         raise ConfigError("batch and steps must be at least 1")
     return setting

@@ -186,7 +186,7 @@ def _draw_gradient(figure, axis, findings: Findings) -> None:  # type: ignore[no
     grid, gradient = findings.plan.grid, findings.position_gradient
     colors = matplotlib.colormaps["cividis"].with_extremes(bad=ORANGE)
     shown = np.ma.masked_equal(gradient.reshape(grid.rows, grid.cols).numpy(), 0)
-    picture = axis.imshow(shown, cmap=colors, norm="log")
+    picture = axis.imshow(shown, cmap=colors, norm="log" if shown.count() else None)
     zeros = int((gradient == 0).sum())
     axis.set_title(f"gradient of each position embedding:\nexactly 0 at {zeros} places (orange)")
     axis.set_xticks(range(0, grid.cols, 2))

@@ -77,11 +77,15 @@ def create_model(
             `mjp.load_weights`).
         arguments: passed to timm: num_classes, img_size, drop_path_rate, …
     """
-    config = MJPConfig() if config is None else config
     source, rest = parse_model_name(name)
     if source:
         model = timm.create_model(name, pretrained=pretrained, **arguments)
-        return model if isinstance(model, MJPBackbone) else wrap(model, config)
+        if not isinstance(model, MJPBackbone):
+            return wrap(model, config)
+        if config not in (None, model.mjp_config):
+            raise ConfigError(f"{name} has a configuration of its own: {model.mjp_config}")
+        return model
+    config = MJPConfig() if config is None else config
     architecture, tag = split_model_name_tag(rest.removeprefix(PREFIX))
     arguments = {key: value for key, value in arguments.items() if value is not None}
     return build(architecture, config, pretrained, pretrained_cfg=tag or None, **arguments)
@@ -89,7 +93,7 @@ def create_model(
 
 def build(architecture: str, config: MJPConfig, pretrained: bool = False, **arguments: Any) -> Any:
     """Builds a wrapped model the way timm builds its own, features_only and loading included."""
-    _check_supported(architecture)
+    check_supported(architecture)
     recorded = {
         key: value
         for key, value in arguments.items()
@@ -112,7 +116,8 @@ def build(architecture: str, config: MJPConfig, pretrained: bool = False, **argu
             # timm's own choice for Swin and ResNet flattens the model into a list of layers, which
             # leaves out what is added outside of them; the getter runs the model's forward pass.
             "feature_cls": "getter",
-            "out_indices": arguments.pop("out_indices", _default_out_indices(architecture)),
+            "out_indices": arguments.pop("out_indices", None)
+            or _default_out_indices(architecture, arguments),
         },
         **arguments,
     )
@@ -123,14 +128,15 @@ def supported_architectures() -> list[str]:
     return [name for module in SUPPORTED_MODULES for name in list_models(module=module)]
 
 
-def _default_out_indices(architecture: str) -> int:
+def _default_out_indices(architecture: str, arguments: Mapping[str, Any]) -> int:
     """As many of the last feature maps as timm's own models give by default."""
     if is_model_in_modules(architecture, ["swin_transformer"]):
-        return 4
+        return len(arguments.get("depths", (2, 2, 6, 2)))
     return 5 if is_model_in_modules(architecture, ["resnet"]) else 3
 
 
-def _check_supported(architecture: str) -> None:
+def check_supported(architecture: str) -> None:
+    """Raises unless timm has an architecture of this name and mjp an adapter for it."""
     if is_model(architecture) and is_model_in_modules(architecture, SUPPORTED_MODULES):
         return
     if is_model(architecture):

@@ -1,5 +1,6 @@
 """Reads files of weights from anywhere and makes them fit a wrapped model, or says why not."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
@@ -155,17 +156,11 @@ def _read_safetensors(path: Path) -> Mapping[str, Any]:
         raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
 
 
-class _InertConfig(dict[Any, Any]):
-    """Stands in for the configuration object inside the authors' checkpoints; does nothing."""
-
-    def __setstate__(self, state: object) -> None:
-        """Drops the state."""
-
-
 def _read_torch(path: Path) -> Mapping[str, Any]:
-    inert: list[Any] = [(_InertConfig, "yacs.config.CfgNode")]
+    # The authors' files hold their run's configuration too; it is read as a plain dictionary.
+    plain: list[Any] = [(OrderedDict, "yacs.config.CfgNode")]
     try:
-        with torch.serialization.safe_globals(inert):
+        with torch.serialization.safe_globals(plain):
             content = torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise CheckpointError(

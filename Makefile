@@ -1,0 +1,38 @@
+# Every target sets up what it needs: .venv, uv, and the versions pinned in constraints.txt.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+help: ## Show this list.
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(READY) ## Show the method on a photograph and name the picture it made.
+	$(BIN)/mjp demo
+
+test: lint ## Run everything that has to hold before a change is trusted.
+	OMP_NUM_THREADS=1 MJP_SHAPE_CHECKS=1 $(BIN)/pytest -q -n 2 -m "not slow and not unchecked"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "unchecked and not slow"
+
+lint: $(READY) ## Check format, style, types and the direction of imports.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY) ## Measure what MJP costs on this machine.
+	$(BIN)/mjp bench plan
+	$(BIN)/mjp bench step
+
+clean: ## Remove the environment and all caches.
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mjp needs Python 3.11 or later; name one with PYTHON=..." >&2; exit 1; }
+	@echo "setting up .venv; the first time this downloads a few GB" >&2
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
+	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode -c constraints.txt -e '.[dev]'
+	@touch $(READY)

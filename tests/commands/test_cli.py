@@ -1,0 +1,147 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from PIL import Image
+
+from mjp.cli import main
+
+
+def run(capsys, *arguments: str):
+    """Exit status, stdout and stderr of a command."""
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    out, err = capsys.readouterr()
+    return stop.value.code, out, err
+
+
+def test_help_and_version_answer_without_loading_torch():
+    script = (
+        "import sys\n"
+        "from mjp.cli import main\n"
+        "try: main([{!r}])\n"
+        "except SystemExit as stop: assert stop.code == 0\n"
+        "heavy = {{'torch', 'timm', 'matplotlib', 'numpy'}} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    for flag in ("--help", "--version"):
+        done = subprocess.run(
+            [sys.executable, "-c", script.format(flag)], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert "mjp" in done.stdout
+
+
+def test_the_demonstration_writes_a_picture_and_names_it(tmp_path, capsys):
+    code, out, _ = run(capsys, "demo", "--out", str(tmp_path))
+    assert code == 0
+    assert out.splitlines()[-1] == f"picture: {tmp_path / 'method.png'}"
+    picture = Image.open(tmp_path / "method.png")
+    assert picture.width > 800
+    (line,) = (tmp_path / "records.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    assert record["conditions"]["ratio"] == 0.27
+    assert record["values"]["patches_masked"] == 53
+    assert record["values"]["difference_from_timm_without_a_plan"] == 0
+    assert record["values"]["difference_between_inverse_and_photograph"] == 0
+    assert record["values"]["masked_positions_with_a_gradient"] == 0
+    assert record["values"]["unmasked_positions_with_a_gradient"] == 143
+
+
+@pytest.mark.parametrize("ratio", ["0", "1"])
+def test_the_demonstration_takes_a_picture_of_ones_own_and_extreme_ratios(tmp_path, capsys, ratio):
+    Image.new("L", (90, 40), 128).save(tmp_path / "mine.png")
+    arguments = ("--image", str(tmp_path / "mine.png"), "--ratio", ratio, "--out", str(tmp_path))
+    code, _, err = run(capsys, "demo", *arguments)
+    assert code == 0, err
+    assert (tmp_path / "method.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("demo", "--ratio", "1.5"), "ratio must be a number between 0 and 1, got 1.5"),
+        (("demo", "--ratio", "nan"), "ratio must be a number between 0 and 1, got nan"),
+        (("demo", "--image", "nowhere.png"), "nowhere.png cannot be read as a picture"),
+        (("demo", "--image", "pyproject.toml"), "pyproject.toml cannot be read as a picture"),
+        (("bench", "step", "--device", "warp"), "'warp' is no device of torch"),
+        (("bench", "step", "--model", "deit_tinny_patch16_224"), "did you mean"),
+        (("bench", "step", "--model", "beit_base_patch16_224"), "no adapter"),
+        (("bench", "step", "--rounds", "1"), "rounds must be at least 2"),
+        (("bench", "step", "--batch", "-1"), "batch and steps must be at least 1"),
+        (("bench", "plan", "--rows", "0"), "at least one of its rows"),
+        (("bench", "plan", "--batch", "0"), "batch at least 1"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_exits_2(arguments, words, capsys, tmp_path):
+    code, out, err = run(capsys, *arguments, "--out", str(tmp_path / "out"))
+    assert code == 2
+    assert words in err
+    assert out == ""
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("bensh",), "demo, bench"),
+        (("demo", "--ration", "0.5"), "--ratio"),
+        (("bench",), "step"),
+    ],
+)
+def test_an_unknown_name_exits_2_with_a_suggestion(arguments, words, capsys):
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert words in err
+
+
+def test_bench_plan_prints_a_table_and_writes_records(tmp_path, capsys):
+    arguments = ("--batch", "3", "--repeats", "2", "--ratios", "0.1", "0.5", "--device", "cpu")
+    code, out, _ = run(capsys, "bench", "plan", *arguments, "--out", str(tmp_path))
+    assert code == 0
+    assert "3 images on a 14x14 grid" in out
+    lines = (tmp_path / "records.jsonl").read_text().splitlines()
+    assert [json.loads(line)["conditions"]["ratio"] for line in lines] == [0.1, 0.5]
+
+
+@pytest.mark.parametrize("model", ["vit_tiny_patch16_224", "resnet18"])
+def test_bench_step_prints_the_ratio_with_its_spread_and_writes_a_record(tmp_path, capsys, model):
+    arguments = ("--model", model, "--batch", "1", "--rounds", "2", "--device", "cpu")
+    code, out, _ = run(capsys, "bench", "step", *arguments, "--out", str(tmp_path))
+    assert code == 0
+    assert "ratio" in out
+    assert "quartiles" in out
+    record = json.loads((tmp_path / "records.jsonl").read_text())
+    values = record["values"]
+    assert values["plain_ms"] > 0
+    assert values["time_ratio_quartile_low"] <= values["time_ratio"]
+    assert values["time_ratio"] <= values["time_ratio_quartile_high"]
+
+
+def test_ctrl_c_ends_a_command_with_one_line(tmp_path):
+    command = [sys.executable, "-m", "mjp", "bench", "plan", "--repeats", "100000"]
+    process = subprocess.Popen(
+        [*command, "--device", "cpu", "--out", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(8)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.strip().splitlines()[-1] == "mjp: interrupted"
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_an_absent_extra_is_named(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "mjp.commands.demo", None)
+    monkeypatch.delitem(sys.modules, "mjp.commands.demo")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, err = run(capsys, "demo")
+    assert code == 1
+    assert "this needs matplotlib: pip install 'mjp[demo]'" in err

@@ -1,0 +1,75 @@
+"""The shape of the code itself: imports, side effects, names, settings that somebody reads."""
+
+import ast
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mjp
+from mjp.commands import options
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+def test_imports_go_down_only():
+    done = subprocess.run(
+        [Path(sys.executable).parent / "lint-imports"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_importing_mjp_loads_nothing_heavy_and_draws_nothing():
+    script = (
+        "import sys, mjp\n"
+        "heavy = {'torch', 'timm', 'numpy', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "import torch\n"
+        "state = torch.get_rng_state()\n"
+        "import timm\n"
+        "assert torch.equal(state, torch.get_rng_state())\n"
+        "import importlib.resources\n"
+        "assert importlib.resources.files('timm').joinpath('version.py').is_file()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_public_name_can_be_had_and_is_listed():
+    for name in mjp.__all__:
+        assert getattr(mjp, name) is not None
+    assert set(mjp.__all__) <= set(dir(mjp))
+    with pytest.raises(AttributeError, match="no attribute 'sample_plans'"):
+        _ = mjp.sample_plans
+
+
+@pytest.mark.parametrize(
+    "config", [mjp.MJPConfig, mjp.LocalizationWeight, options.DemoOptions, options.BenchStepOptions]
+)
+def test_every_field_of_a_configuration_is_read_by_some_code(config):
+    home = sys.modules[config.__module__].__file__
+    others = "\n".join(path.read_text() for path in SOURCES if str(path) != home)
+    own = Path(home).read_text()
+    for field in dataclasses.fields(config):
+        read = re.search(rf"\.{field.name}\b", others) or re.search(
+            rf"self\.{field.name}\b.*\*", own
+        )
+        assert read, f"{config.__name__}.{field.name} is read nowhere"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_say_what_they_own_and_keep_to_the_house_rules(path):
+    text = path.read_text()
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree), "the first line says what the file owns"
+    assert len(text.splitlines()) <= 400
+    assert "from __future__ import annotations" not in text
+    assert path.stem not in ("utils", "common", "misc", "helpers")
+    assert "strict=False" not in text.replace("zip(", "")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            assert node.type is not None, "no bare except"
