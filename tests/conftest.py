@@ -11,7 +11,7 @@ SHAPE_CHECKS = os.environ.get("MJP_SHAPE_CHECKS") == "1"
 if SHAPE_CHECKS:
     from jaxtyping import install_import_hook
 
-    install_import_hook("mjp", "beartype.beartype")
+    install_import_hook(["mjp.jigsaw", "mjp.models", "mjp.losses"], "beartype.beartype")
 
 
 def pytest_collection_modifyitems(config, items):

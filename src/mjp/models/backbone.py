@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -34,7 +34,7 @@ class MJPBackbone(TimmModel):
         self._adopt(MJPConfig() if mjp is None else mjp)
 
     @classmethod
-    def of(cls, model: nn.Module, config: MJPConfig) -> Self:
+    def of(cls, model: nn.Module, config: MJPConfig) -> "MJPBackbone":
         """This class around a timm model: the same parameters, the model itself untouched."""
         wrapped = cls.__new__(cls)
         for name, value in vars(model).items():
