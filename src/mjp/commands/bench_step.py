@@ -163,13 +163,16 @@ def _report(
 ) -> None:
     ratios = [ours / theirs for ours, theirs in zip(mjp, plain, strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4)
-    table = Table(title=f"{setting.model}, batch {setting.batch}, {hardware(setting.device)}")
+    title = f"{setting.model}, batch {setting.batch}, {setting.precision}, {setting.mode}"
+    title += f"\n{hardware(setting.device)}"
+    title += f"\nmask ratio {options.ratio:g}, probability {options.probability:g}"
+    table = Table(title=title)
     table.add_column("training step")
     for column in ("ms, median", "ratio, median", "quartiles", "peak memory"):
         table.add_column(column, justify="right")
     table.add_row("plain", f"{statistics.median(plain) * 1e3:.2f}", "1", "", "1")
     table.add_row(
-        f"with MJP, ratio {options.ratio:g}, probability {options.probability:g}",
+        "with MJP",
         f"{statistics.median(mjp) * 1e3:.2f}",
         f"{middle:.4f}",
         f"{low:.4f} to {high:.4f}",
