@@ -1,6 +1,5 @@
 """What holds on a GPU: the kernel, no waiting, identity with timm, one graph. `pytest -m gpu`."""
 
-import copy
 from contextlib import contextmanager, nullcontext
 
 import pytest
@@ -10,6 +9,7 @@ from torch.nn import functional as F
 import mjp
 from mjp.jigsaw import blocks
 from mjp.jigsaw.sampling import shuffle_masked
+from tests.models.identity import assert_equal_to_timms
 from tests.models.kinds import CLASSES, KINDS, VITS, Kind
 
 pytestmark = [pytest.mark.gpu, pytest.mark.unchecked]
@@ -77,21 +77,8 @@ def test_a_training_step_never_waits_for_the_device(kind: Kind):
 @pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "autocast"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_without_a_plan_logits_and_gradients_equal_timms_bitwise(kind: Kind, autocast):
-    plain = kind.build().cuda()
-    wrapped = mjp.wrap(copy.deepcopy(plain), mjp.MJPConfig())
-    images, labels = kind.images().cuda(), torch.randint(CLASSES, (4,)).cuda()
-    outcomes = []
     torch.backends.cudnn.deterministic = True
-    for model in (plain, wrapped):
-        torch.manual_seed(1)
-        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=autocast):
-            logits = model(images)
-        F.cross_entropy(logits.float(), labels).backward()
-        outcomes.append((logits, {n: p.grad for n, p in model.named_parameters()}))
-    (logits, gradients), (ours, our_gradients) = outcomes
-    assert torch.equal(ours, logits)
-    for name, gradient in gradients.items():
-        assert torch.equal(our_gradients[name], gradient), name
+    assert_equal_to_timms(kind, "cuda", autocast)
 
 
 @pytest.mark.parametrize("name", ["plain", "swin", "resnet"])

@@ -1,48 +1,19 @@
 """Without a plan, a wrapped model is timm's model, bit for bit."""
 
-import copy
-
 import pytest
 import timm
 import torch
-from torch.nn import functional as F
 
 import mjp
 from mjp.models.factory import ADAPTERS
+from tests.models.identity import assert_equal_to_timms
 from tests.models.kinds import CLASSES, KINDS, TINY, VITS, Kind
-
-CONFIGS = {
-    "J": mjp.VARIANTS["J"],
-    "F": mjp.VARIANTS["F"],
-    "G": mjp.VARIANTS["G"],
-}
-
-
-def outcome(model, images, labels, autocast):
-    """Logits and all gradients of one step in training mode."""
-    torch.manual_seed(1)
-    model.train()
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-        logits = model(images)
-        loss = F.cross_entropy(logits.float(), labels)
-    loss.backward()
-    return logits, {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
 @pytest.mark.parametrize("autocast", [False, True], ids=["fp32", "autocast"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_logits_and_every_gradient_equal_timms_bitwise(kind: Kind, autocast):
-    plain = kind.build()
-    wrapped = mjp.wrap(copy.deepcopy(plain), mjp.MJPConfig())
-    images, labels = kind.images(), torch.randint(CLASSES, (4,))
-    logits, gradients = outcome(plain, images, labels, autocast)
-    ours, our_gradients = outcome(wrapped, images, labels, autocast)
-    assert torch.equal(ours, logits)
-    for name, gradient in gradients.items():
-        assert torch.equal(our_gradients[name], gradient), name
-    added = {name for name in our_gradients if name not in gradients}
-    assert all(our_gradients[name] is None for name in added)
-    assert bool(added) == kind.has_positions
+    assert_equal_to_timms(kind, "cpu", autocast)
 
 
 @pytest.mark.parametrize("letter", ["A", "C", "D", "E", "G", "H", "I", "J"])

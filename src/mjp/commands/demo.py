@@ -156,7 +156,7 @@ def draw(image: Tensor, findings: Findings, path: Path) -> None:
         _draw_logits(axes[1, 1], findings)
         _draw_gradient(figure, axes[1, 2], findings)
         figure.suptitle(f"Masked Jigsaw Puzzle on {MODEL}, random weights", fontsize=15)
-        figure.savefig(path, dpi=110)
+        figure.savefig(path, dpi=90, pil_kwargs={"optimize": True})
         plt.close(figure)
 
 

@@ -1,0 +1,56 @@
+"""Every code block of the README runs, in order, as a reader would paste it."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+from mjp.commands import options
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_python_blocks_run(tmp_path):
+    # What the text says the reader has: a batch, a loss and a generator of their own.
+    given = {
+        "images": torch.randn(1, 3, 224, 224),
+        "labels": torch.tensor([3]),
+        "criterion": torch.nn.CrossEntropyLoss(),
+        "generator": torch.Generator().manual_seed(0),
+        "folder": tmp_path / "model",
+    }
+    assert len(blocks("python")) == 4
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), given)
+        if "loss" in given:
+            given["loss"].backward()
+            assert torch.isfinite(given.pop("loss"))
+    assert given["model"].position_grid().rows == 24
+    assert type(given["same"]).__name__ == "MJPVisionTransformer"
+
+
+def test_the_make_targets_it_names_exist():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    named = set(re.findall(r"make ([a-z]+)", README)) - {"it"}
+    assert {"demo", "test", "lint", "bench"} <= named <= targets
+
+
+def test_the_flags_it_names_exist():
+    for command in re.findall(r"`mjp (bench [^`]*)`", README):
+        _, verb, *flags = shlex.split(command)
+        fields = {"step": options.BenchStepOptions, "plan": options.BenchPlanOptions}[verb]
+        for flag in flags:
+            if flag.startswith("--"):
+                assert flag[2:] in fields.__dataclass_fields__
+
+
+@pytest.mark.parametrize("path", re.findall(r"\]\(([^)#:]+)\)", README))
+def test_the_files_it_links_exist(path):
+    assert (ROOT / path).is_file()
