@@ -153,6 +153,13 @@ def unknown_architecture(folder):
     (folder / "config.json").write_text(text.replace("mjp_vit_tiny", "mjp_vit_tinny"))
 
 
+def file_to_load(folder):
+    text = (folder / "config.json").read_text()
+    sneaky = text.replace('"num_classes": 7,\n    "img', '"checkpoint_path": "x.pth",\n    "img')
+    assert sneaky != text
+    (folder / "config.json").write_text(sneaky)
+
+
 def unknown_field(folder):
     text = (folder / "config.json").read_text()
     (folder / "config.json").write_text(text.replace('"positions"', '"position"'))
@@ -173,6 +180,7 @@ def unknown_field(folder):
         (break_config, mjp.CheckpointError, "is not the configuration"),
         (rename_architecture, mjp.CheckpointError, "which is no model of mjp"),
         (unknown_architecture, mjp.ConfigError, "did you mean vit_tiny_patch16_224"),
+        (file_to_load, mjp.CheckpointError, "unexpected keyword argument 'checkpoint_path'"),
         (unknown_field, mjp.ConfigError, "MJPConfig has no field position; it has"),
     ],
 )

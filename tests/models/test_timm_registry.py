@@ -6,7 +6,7 @@ import timm
 import torch
 
 import mjp
-from mjp.models.factory import supported_architectures
+from mjp.models.registry import supported_architectures
 from tests.models.kinds import CLASSES, TINY, VITS
 
 
@@ -27,6 +27,30 @@ def test_importing_mjp_registers_before_and_after_timm(order):
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "MJPVisionTransformer"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import mjp; mjp.create_model",
+        "import mjp; mjp.wrap; mjp.load",
+        "import mjp.models.vit",
+        "import mjp.models.swin",
+        "import mjp.models.registry",
+        "from timm.layers import PatchEmbed; import mjp.models.checkpoint",
+    ],
+)
+def test_whatever_is_imported_first_all_is_registered_once(first):
+    script = (
+        f"{first}; import timm, mjp, torch; torch.set_default_device('meta'); "
+        "print(len(timm.list_models('mjp_deit_*')), len(timm.list_models('deit_*'))); "
+        "mjp.create_model('deit_tiny_patch16_224')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    ours, both = map(int, done.stdout.split())
+    assert ours == both > 5
     assert done.stderr == ""
 
 
@@ -52,5 +76,8 @@ def test_the_weights_of_a_registered_name_are_those_of_timms():
 @pytest.mark.parametrize("name", supported_architectures())
 def test_every_registered_architecture_can_be_built(name):
     with torch.device("meta"):
-        model = timm.create_model(f"mjp_{name}")
-    assert isinstance(model, timm.create_model(name, pretrained=False).__class__)
+        ours, theirs = timm.create_model(f"mjp_{name}"), timm.create_model(name)
+    assert isinstance(ours, type(theirs))
+    own = {name for name, _ in ours.named_parameters()} - {n for n, _ in theirs.named_parameters()}
+    assert all(name.startswith(("unknown_position", "locator.")) for name in own)
+    assert bool(own) == isinstance(ours, timm.models.vision_transformer.VisionTransformer)

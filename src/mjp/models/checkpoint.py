@@ -17,7 +17,8 @@ from torch import nn
 from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
 from mjp.models.backbone import MJPBackbone
 from mjp.models.config import MJPConfig
-from mjp.models.factory import PREFIX, build
+from mjp.models.factory import build
+from mjp.models.registry import PREFIX
 from mjp.models.weights import WEIGHTS_NAME, load_strictly, read_state
 
 CONFIG_NAME = "config.json"
@@ -63,7 +64,12 @@ def load(path: str | Path, **arguments: Any) -> Any:
     architecture, saved = _read_config(folder)
     config = MJPConfig.from_dict(saved.pop("mjp"))
     img_size = arguments.pop("img_size", None)
-    model = build(architecture, config, **{**saved, **arguments})
+    try:
+        model = build(architecture, config, **{**saved, **arguments})
+    except TypeError as error:
+        raise CheckpointError(
+            f"{folder} cannot be built as {architecture} with {saved | arguments}: {error}"
+        ) from error
     load_strictly(model, read_state(folder), folder)
     if img_size is not None:
         size = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)

@@ -10,7 +10,7 @@ from timm.models import (
     build_model_with_cfg,
     is_model,
     is_model_in_modules,
-    list_models,
+    model_entrypoint,
     parse_model_name,
     split_model_name_tag,
 )
@@ -23,12 +23,11 @@ from torch import nn
 from mjp.core.errors import ConfigError, UnsupportedModelError
 from mjp.models.backbone import MJPBackbone
 from mjp.models.config import MJPConfig
+from mjp.models.registry import PREFIX, SUPPORTED_MODULES, supported_architectures
 from mjp.models.resnet import MJPResNet
 from mjp.models.swin import MJPSwinTransformer
 from mjp.models.vit import MJPVisionTransformer, MJPVisionTransformerDistilled
 from mjp.models.weights import fit_to_model
-
-PREFIX = "mjp_"
 
 ADAPTERS: Mapping[type[nn.Module], type[MJPBackbone]] = MappingProxyType(
     {
@@ -38,9 +37,6 @@ ADAPTERS: Mapping[type[nn.Module], type[MJPBackbone]] = MappingProxyType(
         ResNet: MJPResNet,
     }
 )
-
-SUPPORTED_MODULES = ("vision_transformer", "deit", "swin_transformer", "resnet")
-"""The modules of timm whose architectures are built from the classes that have an adapter."""
 
 
 def wrap(model: nn.Module, config: MJPConfig | None = None) -> MJPBackbone:
@@ -101,7 +97,8 @@ def build(architecture: str, config: MJPConfig, pretrained: bool = False, **argu
     }
 
     def construct(**timm_arguments: Any) -> MJPBackbone:
-        model = wrap(timm.create_model(architecture, pretrained=False, **timm_arguments), config)
+        # The entry itself, not timm.create_model: that would also load files named in arguments.
+        model = wrap(model_entrypoint(architecture)(pretrained=False, **timm_arguments), config)
         if config.position_init_std != MJPConfig.position_init_std:
             model.reset_positions()
         model.mjp_arguments = recorded
@@ -121,11 +118,6 @@ def build(architecture: str, config: MJPConfig, pretrained: bool = False, **argu
         },
         **arguments,
     )
-
-
-def supported_architectures() -> list[str]:
-    """The names of all timm architectures that have an adapter."""
-    return [name for module in SUPPORTED_MODULES for name in list_models(module=module)]
 
 
 def _default_out_indices(architecture: str, arguments: Mapping[str, Any]) -> int:

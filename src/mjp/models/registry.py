@@ -1,22 +1,34 @@
-"""Makes `timm.create_model("mjp_…")` work: one entry for each architecture with an adapter."""
+"""Makes `timm.create_model("mjp_…")` work: one entry for each architecture with an adapter.
+
+Registering may happen in the middle of any other module's `import timm`, so nothing here imports
+timm, torch or the adapters before it is called.
+"""
 
 from copy import deepcopy
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from timm.models import is_model, list_models, register_model
-from torch import nn
+PREFIX = "mjp_"
 
-from mjp.models.config import MJPConfig
-from mjp.models.factory import PREFIX, SUPPORTED_MODULES, build
+SUPPORTED_MODULES = ("vision_transformer", "deit", "swin_transformer", "resnet")
+"""The modules of timm whose architectures are built from the classes that have an adapter."""
 
 default_cfgs: dict[str, Any] = {}
 """Read by timm's `register_model`: where the weights of each name are."""
 
 
+def supported_architectures() -> list[str]:
+    """The names of all timm architectures that have an adapter."""
+    from timm.models import list_models
+
+    return [name for module in SUPPORTED_MODULES for name in list_models(module=module)]
+
+
 def register_all() -> None:
     """Registers `mjp_<timm name>` for every supported architecture of timm."""
+    from timm.models import is_model, list_models
+
     for module in SUPPORTED_MODULES:
         configs = import_module(f"timm.models.{module}").default_cfgs
         for architecture in list_models(module=module):
@@ -25,6 +37,8 @@ def register_all() -> None:
 
 
 def _register(architecture: str, configs: Any) -> None:
+    from timm.models import register_model
+
     name = PREFIX + architecture
     if configs is not None:
         configs = deepcopy(configs)
@@ -35,9 +49,10 @@ def _register(architecture: str, configs: Any) -> None:
                 configs.cfgs[tag] = replace(config, hf_hub_id=hub)
         default_cfgs[name] = configs
 
-    def entry(
-        pretrained: bool = False, mjp: MJPConfig | dict[str, Any] | None = None, **arguments: Any
-    ) -> nn.Module:
+    def entry(pretrained: bool = False, mjp: Any = None, **arguments: Any) -> Any:
+        from mjp.models.config import MJPConfig
+        from mjp.models.factory import build
+
         config = mjp if isinstance(mjp, MJPConfig) else MJPConfig.from_dict(mjp or {})
         return build(architecture, config, pretrained, **arguments)
 
