@@ -49,13 +49,27 @@ def test_the_kernel_gives_the_masks_and_permutations_of_plain_torch(size, ratio)
 @pytest.mark.parametrize("shape", ["block", "scatter"])
 @pytest.mark.parametrize("triton", [True, False], ids=["kernel", "plain torch"])
 def test_drawing_never_waits_for_the_device(shape, triton, monkeypatch):
-    monkeypatch.setattr("mjp.jigsaw.sampling._has_triton", lambda: triton)
+    monkeypatch.setattr("mjp.jigsaw.sampling._kernel_works", lambda: triton)
     with no_waiting():
         plan = mjp.sample_plan(mjp.PatchGrid(14, 14), 64, 0.27, seeded(), shape=shape, pixels=16)
     assert (plan.masked.sum(dim=1) == 53).all()
     assert torch.equal(plan.source.sort(dim=1).values[0].cpu(), torch.arange(196))
     again = mjp.sample_plan(mjp.PatchGrid(14, 14), 64, 0.27, seeded(), shape=shape, pixels=16)
     assert torch.equal(again.source, plan.source)
+
+
+def test_without_a_working_triton_plain_torch_draws_and_says_so(monkeypatch):
+    from mjp.jigsaw import kernel, sampling
+
+    def fail():
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(kernel, "try_out", fail)
+    sampling._kernel_works.cache_clear()
+    with pytest.warns(RuntimeWarning, match="in plain torch.*Failed to find C compiler"):
+        plan = mjp.sample_plan(mjp.PatchGrid(14, 14), 4, 0.27, seeded())
+    assert (plan.masked.sum(dim=1) == 53).all()
+    sampling._kernel_works.cache_clear()
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

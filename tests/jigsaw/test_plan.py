@@ -65,6 +65,8 @@ def test_a_plan_is_frozen_and_can_be_rebuilt_with_replace():
         plan.masked = plan.masked
     assert torch.equal(dataclasses.replace(plan).source, plan.source)
     assert plan.to("cpu").masked.equal(plan.masked)
+    assert plan == plan
+    assert plan != draw()
 
 
 def test_gradients_flow_back_to_where_the_patches_came_from():

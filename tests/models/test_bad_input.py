@@ -69,3 +69,9 @@ def test_drawing_wants_a_generator_on_the_host():
 
     with pytest.raises(mjp.ConfigError, match="its generator must be on the cpu, not on cuda"):
         model.draw_plan(VITS["plain"].images(), OnGpu())
+
+
+@pytest.mark.parametrize("config", ["J", {"ratio": 0.5}])
+def test_a_configuration_of_another_type_is_refused(config):
+    with pytest.raises(mjp.ConfigError, match="config must be an MJPConfig"):
+        mjp.wrap(VITS["plain"].build(), config)

@@ -24,7 +24,7 @@ MAX_ASPECT = 1 / 0.3
 ATTEMPTS = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BlockDraws:
     """Every random number that the masks of a batch need. All but `aspect` are uniform in [0, 1).
 
@@ -39,7 +39,7 @@ class BlockDraws:
     tie_break: Float32[Tensor, "batch patches"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Laid:
     """The state after one more block: the mask, and the block accepted or else last tried."""
 

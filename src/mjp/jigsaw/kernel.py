@@ -16,6 +16,7 @@ from mjp.jigsaw.blocks import (
     MAX_ASPECT,
     MIN_BLOCK_AREA,
     BlockDraws,
+    draw_for_blocks,
     max_block_area,
 )
 from mjp.jigsaw.grid import PatchGrid
@@ -153,3 +154,11 @@ def block_plan(
             enable_fp_fusion=False,
         )
     return masked.view(torch.bool), source
+
+
+def try_out() -> None:
+    """Builds and runs the kernel once, on next to nothing."""
+    grid = PatchGrid(2, 2)
+    generator = torch.Generator("cuda").manual_seed(0)
+    draws = draw_for_blocks(grid, 1, 1, generator)
+    block_plan(grid, 1, draws, draws.tie_break)

@@ -10,7 +10,7 @@ from mjp.core.errors import ConfigError
 from mjp.jigsaw.grid import PatchGrid
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class JigsawPlan:
     """A jigsaw for a batch of images, one mask and one permutation for each image.
 

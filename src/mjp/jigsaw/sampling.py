@@ -1,7 +1,7 @@
 """`sample_plan`: draws a jigsaw for a batch, on the device of the work, without a host sync."""
 
-import importlib.util
 import math
+import warnings
 from functools import cache
 from typing import Literal, get_args
 
@@ -94,7 +94,7 @@ def _shuffle(
         masked = torch.zeros_like(chance, dtype=torch.bool).scatter(1, chosen, True)
         return masked, shuffle_masked(masked, order)
     draws = blocks.draw_for_blocks(grid, batch, num_masked, generator)
-    if order.is_cuda and _has_triton():
+    if order.is_cuda and _kernel_works():
         from mjp.jigsaw import kernel
 
         if grid.num_patches <= kernel.MAX_PATCHES:
@@ -117,5 +117,17 @@ def shuffle_masked(
 
 
 @cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+def _kernel_works() -> bool:
+    """Whether Triton is there and can build kernels, for which it needs a C compiler."""
+    try:
+        from mjp.jigsaw import kernel
+
+        kernel.try_out()
+    except Exception as error:  # Whatever it is, plain torch does the same work.
+        warnings.warn(
+            f"jigsaws are drawn in plain torch, slower, because Triton does not work here: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LossTerms:
     """Classification loss, localization loss (DAL) and the weight λ of the latter."""
 

@@ -45,6 +45,10 @@ class MJPBackbone(TimmModel):
 
     def _adopt(self, config: MJPConfig) -> None:
         """Checks the configuration against the backbone and adds what it asks for."""
+        if not isinstance(config, MJPConfig):
+            raise ConfigError(
+                f"config must be an MJPConfig, such as mjp.VARIANTS['J']; got {config!r}"
+            )
         self.mjp_config = config
         self.mjp_arguments = {}
         self._prepare_positions()
