@@ -28,21 +28,27 @@ def _register() -> None:
 class _AfterTimm(MetaPathFinder):
     """Finds timm like any other module, but with a loader that registers after loading."""
 
+    _asking = False
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != "timm":
+        if fullname != "timm" or self._asking:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
+        self._asking = True  # So that the question below goes to the other finders.
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self._asking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _RegisteringLoader(spec.loader)
+            spec.loader = _RegisteringLoader(spec.loader, self)
         return spec
 
 
 class _RegisteringLoader(Loader):
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, finder: MetaPathFinder) -> None:
         self._loader = loader
+        self._finder = finder
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -53,4 +59,6 @@ class _RegisteringLoader(Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
         _register()

@@ -68,4 +68,7 @@ def _run(options: object) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return FAILED
+    except OSError as error:
+        print(f"mjp: {error}", file=sys.stderr)
+        return FAILED
     return DONE

@@ -36,12 +36,14 @@ def test_help_and_version_answer_without_loading_torch():
 
 
 def test_the_demonstration_writes_a_picture_and_names_it(tmp_path, capsys):
+    (tmp_path / "records.jsonl").write_text('{"kind": "earlier"}\n')
     code, out, _ = run(capsys, "demo", "--out", str(tmp_path))
     assert code == 0
     assert out.splitlines()[-1] == f"picture: {tmp_path / 'method.png'}"
     picture = Image.open(tmp_path / "method.png")
     assert picture.width > 800
-    (line,) = (tmp_path / "records.jsonl").read_text().splitlines()
+    earlier, line = (tmp_path / "records.jsonl").read_text().splitlines()
+    assert json.loads(earlier) == {"kind": "earlier"}
     record = json.loads(line)
     assert record["conditions"]["ratio"] == 0.27
     assert record["values"]["patches_masked"] == 53
@@ -71,7 +73,8 @@ def test_the_demonstration_takes_a_picture_of_ones_own_and_extreme_ratios(tmp_pa
         (("bench", "step", "--model", "deit_tinny_patch16_224"), "did you mean"),
         (("bench", "step", "--model", "beit_base_patch16_224"), "no adapter"),
         (("bench", "step", "--rounds", "1"), "rounds must be at least 2"),
-        (("bench", "step", "--batch", "-1"), "batch and steps must be at least 1"),
+        (("bench", "step", "--batch", "0"), "batch and steps must be at least 1"),
+        (("bench", "step", "--device", "cuda:99"), "torch cannot use device cuda:99 here"),
         (("bench", "plan", "--rows", "0"), "at least one of its rows"),
         (("bench", "plan", "--batch", "0"), "batch at least 1"),
     ],
@@ -119,6 +122,14 @@ def test_bench_step_prints_the_ratio_with_its_spread_and_writes_a_record(tmp_pat
     assert values["plain_ms"] > 0
     assert values["time_ratio_quartile_low"] <= values["time_ratio"]
     assert values["time_ratio"] <= values["time_ratio_quartile_high"]
+
+
+def test_a_folder_that_cannot_be_made_is_one_line_and_exits_1(tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    code, _, err = run(capsys, "demo", "--out", str(tmp_path / "file"))
+    assert code == 1
+    assert "File exists" in err
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_ctrl_c_ends_a_command_with_one_line(tmp_path):

@@ -48,12 +48,15 @@ def test_on_a_grid_that_does_not_divide_the_patch_under_the_corner_decides():
     assert PatchGrid(1, 3).mask_on(PatchGrid(1, 3), mask) is mask
 
 
+@pytest.mark.unchecked
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ((225, 224, 16), "a 225x224 image cannot be cut into 16x16 patches; resize it to 224x224"),
         ((8, 224, 16), "smaller than one 16x16 patch"),
-        ((8, 8, 0), "at least one pixel"),
+        ((8, 8, 0), "patch_size must be at least one pixel"),
+        ((8, 8, 2.0), "patch_size must be at least one pixel in both directions, got 2.0"),
+        ((8, 8, (2, 2, 2)), "patch_size must be at least one pixel"),
     ],
 )
 def test_an_image_that_cannot_be_cut_is_refused(arguments, words):

@@ -69,6 +69,21 @@ def test_a_plan_is_frozen_and_can_be_rebuilt_with_replace():
     assert plan != draw()
 
 
+def test_part_of_a_plan_is_the_plan_of_those_images():
+    plan = draw(pixels=(16, 16))
+    images = torch.randn(3, 3, 64, 32)
+    assert torch.equal(plan[1:].apply(images[1:]), plan.apply(images)[1:])
+    chosen = torch.tensor([2, 0])
+    assert torch.equal(plan[chosen].apply(images[chosen]), plan.apply(images)[chosen])
+
+
+def test_the_memory_format_of_images_stays():
+    images = torch.randn(3, 3, 64, 32).contiguous(memory_format=torch.channels_last)
+    moved = draw().apply(images)
+    assert moved.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(moved, draw().apply(images.contiguous()))
+
+
 def test_gradients_flow_back_to_where_the_patches_came_from():
     images = torch.randn(3, 3, 64, 32, requires_grad=True)
     weight = torch.randn(3, 3, 64, 32)

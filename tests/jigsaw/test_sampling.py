@@ -92,6 +92,9 @@ def test_a_generator_on_another_device_is_refused():
     [
         ({"batch": -1}, "batch must be a count"),
         ({"shape": "blocks"}, "shape must be one of block, scatter, got 'blocks'"),
+        ({"grid": (4, 2)}, "grid must be a PatchGrid"),
+        ({"pixels": 0}, "pixels must be at least one pixel"),
+        ({"pixels": 2.5}, "pixels must be at least one pixel"),
         ({"generator": 7}, "must be a torch.Generator, got int"),
     ],
 )

@@ -61,14 +61,51 @@ def test_an_image_that_is_no_whole_number_of_patches_is_refused(name):
         model.draw_plan(torch.zeros(1, 3, 65, 32), torch.Generator())
 
 
-def test_drawing_wants_a_generator_on_the_host():
+@pytest.mark.parametrize("generator", [None, 7, torch.random], ids=["none", "number", "module"])
+def test_drawing_wants_a_generator_on_the_host(generator):
     model = mjp.wrap(VITS["plain"].build(), mjp.MJPConfig())
+    with pytest.raises(mjp.ConfigError, match="its generator must be on the cpu, not"):
+        model.draw_plan(VITS["plain"].images(), generator)
 
-    class OnGpu:
-        device = torch.device("cuda")
 
-    with pytest.raises(mjp.ConfigError, match="its generator must be on the cpu, not on cuda"):
-        model.draw_plan(VITS["plain"].images(), OnGpu())
+def test_a_plan_in_the_wrong_place_or_of_another_type_is_refused(trio):
+    model, images, plan = trio
+    with pytest.raises(mjp.ConfigError, match=r"pass the plan by its name"):
+        model(images, plan)
+    with pytest.raises(mjp.ConfigError, match="plan must be a JigsawPlan or None, got True"):
+        model(images, plan=True)
+    with pytest.raises(mjp.ConfigError, match="images must be a torch tensor, got list"):
+        model([images])
+
+
+def test_a_ratio_too_small_for_the_grid_is_said_instead_of_masking_nothing_in_silence():
+    model = mjp.wrap(VITS["plain"].build(), mjp.MJPConfig(probability=1.0))
+    with pytest.warns(RuntimeWarning, match=r"masks none of the 8 patches.*use at least 0.064"):
+        assert model.draw_plan(VITS["plain"].images(), torch.Generator()) is None
+
+
+def test_where_nothing_is_to_move_any_image_size_is_fine():
+    model = mjp.create_model("resnet18", mjp.VARIANTS["A"])
+    assert model.draw_plan(torch.zeros(1, 3, 65, 33), torch.Generator()) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"checkpoint_path": "x.pth"}, "load the file with mjp.load_weights"),
+        ({"mjp": mjp.MJPConfig()}, "pass the configuration as config"),
+    ],
+)
+def test_arguments_that_belong_elsewhere_are_refused(arguments, words):
+    with pytest.raises(mjp.ConfigError, match=words):
+        mjp.create_model("vit_tiny_patch16_224", **arguments)
+
+
+def test_a_model_whose_forward_was_replaced_is_refused():
+    plain = VITS["plain"].build()
+    plain.forward = lambda x: x
+    with pytest.raises(mjp.ConfigError, match="forward was replaced on the instance"):
+        mjp.wrap(plain)
 
 
 @pytest.mark.parametrize("config", ["J", {"ratio": 0.5}])

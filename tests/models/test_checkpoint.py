@@ -94,20 +94,99 @@ def test_what_could_not_be_built_again_is_not_saved(tmp_path):
     with pytest.raises(mjp.CheckpointError, match="was not made by name"):
         mjp.save(mjp.wrap(by_hand), tmp_path / "a")
     unusual = timm.create_model("vit_tiny_patch16_224", act_layer="relu", depth=1)
-    with pytest.raises(mjp.CheckpointError, match=r"the model would differ: submodules|is ReLU"):
+    with pytest.raises(mjp.CheckpointError, match="act is ReLU, not GELU"):
         mjp.save(mjp.wrap(unusual), tmp_path / "b")
+    with_buffer = tiny()
+    with_buffer.register_buffer("seen", torch.zeros(1))
+    with pytest.raises(mjp.CheckpointError, match="the model would differ: in seen"):
+        mjp.save(with_buffer, tmp_path / "c")
+    unusual = timm.create_model("vit_tiny_patch16_224", proj_bias=False, depth=1)
+    with pytest.raises(mjp.CheckpointError, match=r"would differ: in blocks.0.attn.proj.bias"):
+        mjp.save(mjp.wrap(unusual), tmp_path / "d")
     with pytest.raises(mjp.ConfigError, match="writes wrapped models"):
-        mjp.save(unusual, tmp_path / "c")
+        mjp.save(unusual, tmp_path / "e")
+    with pytest.raises(mjp.ConfigError, match=r"holds a model in its .module"):
+        mjp.save(torch.nn.DataParallel(tiny()), tmp_path / "f")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_activation_or_head_count_that_shapes_do_not_show_is_noticed(tmp_path):
-    other = timm.create_model("vit_tiny_patch16_224", act_layer="relu")
-    with pytest.raises(mjp.CheckpointError, match="act is ReLU, not GELU"):
-        mjp.save(mjp.wrap(other), tmp_path)
-    other = timm.create_model("vit_tiny_patch16_224", num_heads=6)
-    with pytest.raises(mjp.CheckpointError, match="num_heads is 6, not 3"):
-        mjp.save(mjp.wrap(other), tmp_path)
+def finetuned(model):
+    model.reset_classifier(3, "avg")
+    return model
+
+
+def finer(model):
+    model.set_input_size(patch_size=(8, 8))
+    return model
+
+
+def noted(model):
+    model.epoch = 3
+    for block in model.blocks:
+        block.attn.fused_attn = False
+    return model
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: finetuned(tiny()),
+        lambda: finer(tiny()),
+        lambda: noted(tiny()),
+        lambda: tiny().to(torch.bfloat16),
+        lambda: mjp.wrap(timm.create_model("vit_tiny_patch16_224", **TINY, qkv_bias=False)),
+        lambda: mjp.wrap(timm.create_model("vit_tiny_patch16_224", **{**TINY, "num_heads": 6})),
+        lambda: mjp.wrap(timm.create_model("vit_tiny_patch16_224", **TINY, reg_tokens=2)),
+        lambda: mjp.wrap(timm.create_model("resnet18", in_chans=1, num_classes=3)),
+        lambda: torch.nn.SyncBatchNorm.convert_sync_batchnorm(mjp.create_model("resnet18")),
+        lambda: mjp.wrap(OTHERS["swin"].build(), mjp.MJPConfig(absolute_positions="added")),
+    ],
+    ids=[
+        *("pooling", "patches", "notes", "precision", "bias", "heads", "registers"),
+        *("channels", "synchronised", "positions"),
+    ],
+)
+def test_models_changed_in_ordinary_ways_come_back(model, tmp_path):
+    model = model().eval()
+    mjp.save(model, tmp_path)
+    again = mjp.load(tmp_path).eval()
+    weight = next(model.parameters())
+    channels = getattr(model, "in_chans", 3)
+    images = torch.randn(2, channels, 64, 32).to(weight.dtype)
+    assert next(again.parameters()).dtype == weight.dtype
+    # Not bit for bit: one of them computes attention without the fused kernel.
+    torch.testing.assert_close(again(images), model(images), rtol=1e-5, atol=1e-6)
+
+
+def test_a_resized_swin_comes_back(tmp_path):
+    model = mjp.create_model("swin_tiny_patch4_window7_224", depths=(1, 1, 1, 1), embed_dim=24)
+    mjp.save(model, tmp_path / "a")
+    larger = mjp.load(tmp_path / "a", img_size=384)
+    mjp.save(larger, tmp_path / "b")
+    images = torch.randn(1, 3, 384, 384)
+    assert torch.equal(mjp.load(tmp_path / "b").eval()(images), larger.eval()(images))
+
+
+def test_dropout_and_drop_path_come_back(tmp_path):
+    plain = timm.create_model(
+        "vit_tiny_patch16_224", **{**TINY, "depth": 3}, drop_path_rate=0.3, drop_rate=0.2
+    )
+    mjp.save(mjp.wrap(plain), tmp_path)
+    again = mjp.load(tmp_path)
+    assert again.head_drop.p == 0.2
+    assert again.blocks[-1].drop_path1.drop_prob == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("name", ["vit_base_patch16_224.dino", "resnet50.tv_in1k"])
+def test_how_images_are_to_be_prepared_comes_back(name, tmp_path):
+    from timm.data import resolve_model_data_config
+
+    small = {"depth": 1} if name.startswith("vit") else {}
+    model = mjp.create_model(name, num_classes=CLASSES, **small)
+    mjp.save(model, tmp_path)
+    expected = resolve_model_data_config(timm.create_model(name, num_classes=CLASSES, **small))
+    assert resolve_model_data_config(model) == expected
+    assert resolve_model_data_config(mjp.load(tmp_path)) == expected
 
 
 def test_saving_does_not_touch_the_random_state_or_a_file_in_its_place(tmp_path):
@@ -117,9 +196,66 @@ def test_saving_does_not_touch_the_random_state_or_a_file_in_its_place(tmp_path)
     mjp.save(model, tmp_path / "model")
     assert torch.equal(torch.get_rng_state(), state)
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(mjp.CheckpointError, match="is a file"):
-        mjp.save(model, tmp_path / "file")
+    for place in ("file", "file/below"):
+        with pytest.raises(mjp.CheckpointError, match="the model cannot be written to"):
+            mjp.save(model, tmp_path / place)
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_new_head_can_be_asked_for_when_loading(tmp_path):
+    mjp.save(tiny(), tmp_path)
+    with pytest.raises(mjp.CheckpointError, match=r"head.weight is \(7, 48\)(.|\n)*head='keep'"):
+        mjp.load(tmp_path, num_classes=3)
+    assert mjp.load(tmp_path, num_classes=3, head="keep").head.out_features == 3
+    with pytest.raises(mjp.ConfigError, match="head must be one of load, keep; got 'kepp'"):
+        mjp.load(tmp_path, head="kepp")
+
+
+def test_a_resnet_takes_any_size_so_none_is_set(tmp_path):
+    mjp.save(mjp.create_model("resnet18"), tmp_path)
+    with pytest.raises(mjp.ConfigError, match="takes images of any size"):
+        mjp.load(tmp_path, img_size=320)
+
+
+def test_tables_of_another_grid_are_resampled_from_the_grid_they_have(tmp_path):
+    mjp.save(tiny(), tmp_path)
+    expected = mjp.load(tmp_path, img_size=(32, 64))
+    model = tiny(img_size=(32, 64))  # As many patches, lying otherwise.
+    mjp.load_weights(model, tmp_path)
+    torch.testing.assert_close(model.pos_embed, expected.pos_embed)
+    model = tiny(img_size=(128, 64))
+    mjp.load_weights(model, tmp_path / "model.safetensors")
+    torch.testing.assert_close(model.pos_embed, mjp.load(tmp_path, img_size=(128, 64)).pos_embed)
+
+
+def test_a_table_of_an_unknown_grid_or_with_other_prefix_rows_is_refused_by_its_shape(tmp_path):
+    save_file(VITS["plain"].build().state_dict(), tmp_path / "plain.safetensors")
+    words = r"pos_embed is \(1, 9, 48\), the model's"
+    for model in (tiny(img_size=(128, 64)), tiny(reg_tokens=4)):
+        with pytest.raises(mjp.CheckpointError, match=words):
+            mjp.load_weights(model, tmp_path / "plain.safetensors")
+
+
+def test_a_trained_position_table_is_never_dropped_in_silence(tmp_path):
+    config = mjp.MJPConfig(absolute_positions="added", positions="own", localization=None)
+    with_table = mjp.wrap(OTHERS["swin"].build(), config)
+    save_file(with_table.state_dict(), tmp_path / "swin.safetensors")
+    without = mjp.wrap(OTHERS["swin"].build(), mjp.MJPConfig())
+    with pytest.raises(mjp.CheckpointError, match="unexpected pos_embed"):
+        mjp.load_weights(without, tmp_path / "swin.safetensors")
+
+
+@pytest.mark.parametrize("kind", ["distilled", "swin", "resnet"])
+def test_the_head_of_every_family_can_be_kept(kind, tmp_path):
+    plain = KINDS[kind].build()
+    save_file(plain.state_dict(), tmp_path / "plain.safetensors")
+    model = mjp.wrap(KINDS[kind].build(), mjp.MJPConfig())
+    model.reset_classifier(3)
+    with pytest.raises(mjp.CheckpointError, match="head='keep'"):
+        mjp.load_weights(model, tmp_path / "plain.safetensors")
+    mjp.load_weights(model, tmp_path / "plain.safetensors", head="keep")
+    name = next(name for name, _ in plain.named_parameters())
+    assert torch.equal(model.get_parameter(name), plain.get_parameter(name))
 
 
 def break_off(folder):
@@ -160,6 +296,11 @@ def file_to_load(folder):
     (folder / "config.json").write_text(sneaky)
 
 
+def unknown_argument(folder):
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace('"depth"', '"shallow"'))
+
+
 def unknown_field(folder):
     text = (folder / "config.json").read_text()
     (folder / "config.json").write_text(text.replace('"positions"', '"position"'))
@@ -180,7 +321,8 @@ def unknown_field(folder):
         (break_config, mjp.CheckpointError, "is not the configuration"),
         (rename_architecture, mjp.CheckpointError, "which is no model of mjp"),
         (unknown_architecture, mjp.ConfigError, "did you mean vit_tiny_patch16_224"),
-        (file_to_load, mjp.CheckpointError, "unexpected keyword argument 'checkpoint_path'"),
+        (file_to_load, mjp.ConfigError, "checkpoint_path is no argument here"),
+        (unknown_argument, mjp.CheckpointError, "unexpected keyword argument 'shallow'"),
         (unknown_field, mjp.ConfigError, "MJPConfig has no field position; it has"),
     ],
 )

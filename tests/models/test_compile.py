@@ -48,6 +48,17 @@ def test_one_full_graph_serves_changing_plans(kind: Kind):
                 torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-6, msg=name)
 
 
+@pytest.mark.parametrize("name", ["dynamic size", "resnet"])
+def test_images_of_changing_size_stay_one_graph(name):
+    model = mjp.wrap(KINDS[name].build(), mjp.MJPConfig(ratio=0.5, probability=1.0)).eval()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    generator = torch.Generator().manual_seed(0)
+    for side in (64, 96, 128):
+        images = torch.randn(2, 3, side, 64)
+        plan = model.draw_plan(images, generator)
+        torch.testing.assert_close(compiled(images, plan=plan), model(images, plan=plan))
+
+
 @pytest.mark.parametrize("letter", "ABCDEFGHIJ")
 def test_every_variant_traces_as_one_graph(letter):
     model = mjp.wrap(VITS["plain"].build(), mjp.VARIANTS[letter])

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.nn.parallel import DistributedDataParallel
 
 import mjp
@@ -34,18 +34,15 @@ def batches():
         yield images, labels, plan
 
 
-def part(plan, rows):
-    return plan and mjp.JigsawPlan(plan.grid, plan.masked[rows], plan.source[rows])
-
-
 def train(model, forward, rows):
     """A few steps in a user's own loop; the weights at the end."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for images, labels, plan in batches():
         optimizer.zero_grad()
-        logits = forward(images[rows], plan=part(plan, rows))
+        own = None if plan is None else plan[rows]
+        logits = forward(images[rows], plan=own)
         loss = torch.nn.functional.cross_entropy(logits, labels[rows])
-        (loss + 0.1 * model.localization_loss(part(plan, rows))).backward()
+        (loss + 0.1 * model.localization_loss(own)).backward()
         optimizer.step()
 
 
@@ -61,10 +58,11 @@ def work(rank, port, kind, path):
         mesh = dist.init_device_mesh("cpu", (WORLD,))
         for block in model.blocks:
             fully_shard(block, mesh=mesh)
-        forward = fully_shard(model, mesh=mesh)
+        forward = fully_shard(model, mesh=mesh, reshard_after_forward=kind == "fsdp resharded")
+        register_fsdp_forward_method(model, "localization_loss")
     train(model, forward, rows)
     weights = {
-        name: value.full_tensor() if kind == "fsdp" else value
+        name: value if kind == "ddp" else value.full_tensor()
         for name, value in model.state_dict().items()
     }
     if rank == 0:
@@ -73,7 +71,7 @@ def work(rank, port, kind, path):
     os._exit(0)  # Gloo's threads race with the end of the interpreter: once in many runs it aborts.
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "fsdp resharded"])
 def test_two_processes_learn_what_one_does(kind, tmp_path):
     alone = build()
     train(alone, alone, slice(None))

@@ -71,12 +71,24 @@ def test_features_only_gives_as_many_maps_of_the_same_size_as_timms(name, argume
     theirs = timm.create_model(name, features_only=True, **arguments).eval()
     ours = timm.create_model(f"mjp_{name}", features_only=True, **arguments).eval()
     images = torch.randn(2, 3, 64, 32)
-    channels_last = getattr(theirs, "output_fmt", None) and str(theirs.output_fmt).endswith("NHWC")
-    expected = [
-        one.permute(0, 3, 1, 2).shape if channels_last else one.shape for one in theirs(images)
-    ]
-    assert [one.shape for one in ours(images)] == expected
+    assert [one.shape for one in ours(images)] == [one.shape for one in theirs(images)]
     assert ours.feature_info.channels() == theirs.feature_info.channels()
+
+
+def test_features_only_takes_a_plan_too():
+    config = {"ratio": 0.5, "probability": 1.0}
+    net = timm.create_model(
+        "mjp_vit_tiny_patch16_224", features_only=True, out_indices=(1,), mjp=config, **TINY
+    ).eval()
+    images = torch.randn(2, 3, 64, 32)
+    plan = net.draw_plan(images, torch.Generator().manual_seed(0))
+    (feature_map,) = net(images, plan=plan)
+    (expected,) = net.model.forward_intermediates(
+        images, indices=[1], plan=plan, intermediates_only=True
+    )
+    assert torch.equal(feature_map, expected)
+    assert not torch.equal(feature_map, net(images)[0])
+    assert net.localization_loss(plan) > 0
 
 
 def test_resizing_224_to_384_resamples_the_table_as_timm_does_and_keeps_the_unknown_row():
@@ -131,3 +143,44 @@ def test_plain_tensors_of_the_model_move_with_it_to_another_device():
     model, images, plan = model_and_plan(VITS["plain"])
     moved = copy.deepcopy(model).to("meta")
     assert moved(images.to("meta"), plan=plan.to("meta")).device.type == "meta"
+
+
+def test_a_model_started_on_the_meta_device_is_initialised_whole():
+    for config in (mjp.MJPConfig(), mjp.VARIANTS["F"], mjp.MJPConfig(position_init_std=1.0)):
+        with torch.device("meta"):
+            model = mjp.wrap(VITS["plain"].build(), config)
+        model = model.to_empty(device="cpu")
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(777.0)
+        model.init_weights()
+        assert not any((parameter == 777.0).any() for parameter in model.parameters())
+        assert model.pos_embed.std().item() == pytest.approx(config.position_init_std, rel=0.25)
+    with torch.device("meta"):
+        swin = mjp.wrap(OTHERS["swin"].build(), mjp.MJPConfig(absolute_positions="added"))
+    swin = swin.to_empty(device="cpu")
+    swin.init_weights()
+    assert swin.pos_embed.std().item() == pytest.approx(0.02, rel=0.2)
+
+
+def test_an_adapter_can_be_constructed_like_the_class_it_extends():
+    from mjp.models.vit import MJPVisionTransformer
+
+    model = MJPVisionTransformer(mjp=mjp.VARIANTS["I"], num_classes=CLASSES, **TINY)
+    assert model.locator.kind == "linear"
+    assert model.unknown_position.std().item() == pytest.approx(0.02, rel=0.4)
+    assert model(VITS["plain"].images()).shape == (4, CLASSES)
+
+
+def test_hooks_and_compilation_of_the_model_before_wrapping():
+    plain = VITS["plain"].build()
+    calls = []
+    handle = plain.register_forward_hook(lambda *call: calls.append(1))
+    plain.compile(backend="eager")
+    wrapped = mjp.wrap(plain, mjp.VARIANTS["B"])
+    images = VITS["plain"].images()
+    assert not torch.equal(wrapped(images), plain.forward(images))  # B has no positions.
+    assert calls == [1]
+    handle.remove()
+    wrapped(images)
+    assert calls == [1]

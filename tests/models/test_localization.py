@@ -2,10 +2,11 @@ import pytest
 import torch
 
 import mjp
-from mjp.models.locator import Locator, localization_loss, principal_projection
+from mjp.models.locator import Locator, known_share, localization_loss, principal_projection
 from tests.models.kinds import CLASSES, VITS
 
 GRID = mjp.PatchGrid(4, 2)
+ALIKE = known_share(None, GRID, torch.device("cpu")).double()
 
 
 def model_with(kind, **more):
@@ -30,15 +31,16 @@ def test_the_loss_is_the_mean_l1_distance_over_each_images_unmasked_positions(ra
     predicted = torch.randn(8, 2, dtype=torch.float64)
     masked = torch.rand(5, 8) < ratio
     masked[0] = True
-    ours = localization_loss(predicted, GRID.coordinates().double(), masked)
-    assert ours.item() == pytest.approx(slow_loss(predicted.tolist(), masked), rel=1e-12)
+    share = known_share(masked, GRID, masked.device).double()
+    ours = localization_loss(predicted, GRID.coordinates().double(), share)
+    assert ours.item() == pytest.approx(slow_loss(predicted.tolist(), masked), rel=1e-6)
 
 
 def test_targets_are_raw_coordinates_with_rows_and_columns_apart():
     target = GRID.coordinates()
     assert target.max(dim=0).values.tolist() == [3, 1]
     off_in_rows = target + torch.tensor([0.5, 0.0])
-    assert localization_loss(off_in_rows, target, None) == 0.5
+    assert localization_loss(off_in_rows, target, ALIKE.float()) == 0.5
 
 
 @pytest.mark.parametrize("kind", ["mlp", "linear", "pca"])
@@ -89,26 +91,31 @@ def separated_table(seed=0):
     return place * torch.tensor([3.0, 2, 1, 1, 1, 1]) + 0.3 * noise
 
 
-def test_the_projection_is_that_of_scikit_learns_pca_up_to_sign():
+def project(table, target=None, share=ALIKE):
+    return principal_projection(
+        table, GRID.coordinates().double() if target is None else target, share
+    )
+
+
+def test_the_projection_is_that_of_principal_component_analysis_around_the_grids_centre():
     from numpy.testing import assert_allclose
     from scipy.linalg import svd
 
     table = separated_table()
-    projected = principal_projection(table, GRID.coordinates().double()).numpy()
-    _, _, directions = svd((table - table.mean(dim=0)).numpy())
-    assert_allclose(abs(projected), abs(table.numpy() @ directions[:2].T), rtol=1e-9)
+    centred = (table - table.mean(dim=0)).numpy()
+    _, _, directions = svd(centred)
+    ours = (project(table) - torch.tensor([1.5, 0.5])).numpy()
+    assert_allclose(abs(ours), abs(centred @ directions[:2].T), rtol=1e-9)
 
 
 def test_the_projection_is_differentiable():
-    target = GRID.coordinates().double()
-    table = separated_table().requires_grad_()
-    assert torch.autograd.gradcheck(lambda table: principal_projection(table, target), table)
+    assert torch.autograd.gradcheck(project, separated_table().requires_grad_())
 
 
 def test_each_projection_grows_with_its_coordinate_whatever_sign_the_solver_gives(monkeypatch):
     target = GRID.coordinates().double()
     table = separated_table()
-    projected = principal_projection(table, target)
+    projected = project(table)
     agreement = ((projected - projected.mean(0)) * (target - target.mean(0))).sum(dim=0)
     assert (agreement > 0).all()
     solve = torch.linalg.eigh
@@ -118,25 +125,56 @@ def test_each_projection_grows_with_its_coordinate_whatever_sign_the_solver_give
         return values, -vectors
 
     monkeypatch.setattr(torch.linalg, "eigh", flipped)
-    torch.testing.assert_close(principal_projection(table, target), projected)
+    torch.testing.assert_close(project(table), projected)
+
+
+@pytest.mark.parametrize("wider", ["rows", "columns"])
+def test_the_leading_direction_goes_to_the_coordinate_it_follows(wider):
+    grid = mjp.PatchGrid(4, 14)
+    row, col = grid.coordinates().double().unbind(dim=1)
+    scale = {"rows": (9.0, 1.0), "columns": (1.0, 0.5)}[wider]
+    share = known_share(None, grid, torch.device("cpu")).double()
+    table = torch.zeros(56, 6, dtype=torch.float64) + 2
+    table[:, 1] += scale[0] * row
+    table[:, 4] -= scale[1] * col
+    losses = []
+    for _ in range(12):  # Noise that would turn a sign decided by rounding.
+        noisy = table + 1e-6 * torch.randn(56, 6, dtype=torch.float64)
+        projected = principal_projection(noisy, grid.coordinates(), share)
+        losses.append(localization_loss(projected, grid.coordinates().double(), share).item())
+        error = projected - torch.stack((row, col), 1) @ torch.diag(torch.tensor(scale).double())
+        assert (error - error.mean(dim=0)).abs().max() < 1e-3
+    assert max(losses) - min(losses) < 1e-3
+
+
+def test_positions_that_are_masked_in_every_image_get_no_gradient_through_the_directions_either():
+    model = model_with("pca")
+    plan = mjp.sample_plan(GRID, 1, 0.5, torch.Generator().manual_seed(0))
+    model.localization_loss(plan).backward()
+    gradient = model.pos_embed.grad[0, 1:].abs().sum(dim=1)
+    assert (gradient[plan.masked[0]] == 0).all()
+    assert (gradient[~plan.masked[0]] > 0).all()
 
 
 def test_the_projection_stays_finite_where_eigenvalues_meet():
     table = torch.zeros(8, 6, dtype=torch.float64)
     table[:6] = torch.eye(6, dtype=torch.float64)  # Every variance the same.
     table.requires_grad_()
-    principal_projection(table, GRID.coordinates().double()).abs().sum().backward()
+    project(table).abs().sum().backward()
     assert torch.isfinite(table.grad).all()
     wide = (0.02 * torch.randn(8, 100)).requires_grad_()  # Rank 7 of 100.
-    principal_projection(wide, GRID.coordinates()).abs().sum().backward()
+    project(wide, GRID.coordinates(), ALIKE.float()).abs().sum().backward()
     assert torch.isfinite(wide.grad).all()
 
 
 def test_autocast_does_not_coarsen_the_coordinates():
-    model = model_with("mlp")
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = model.localization_loss(None)
-    assert torch.equal(loss, model.localization_loss(None))
+    plan = mjp.sample_plan(GRID, 3, 0.5, torch.Generator().manual_seed(0))
+    for kind in ("mlp", "linear", "pca"):
+        model = model_with(kind)
+        for given in (plan, None):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = model.localization_loss(given)
+            assert torch.equal(loss, model.localization_loss(given))
 
 
 def test_without_localization_the_loss_is_a_zero_that_backward_accepts():
@@ -193,3 +231,10 @@ def test_the_regressors_have_the_papers_shapes():
     assert shapes("mlp") == [(6, 6), (6,), (2, 6), (2,)]
     assert shapes("linear") == [(2, 6), (2,)]
     assert shapes("pca") == []
+
+
+def test_a_plan_of_another_grid_is_refused_and_an_empty_batch_costs_nothing():
+    model = model_with("mlp")
+    with pytest.raises(mjp.ConfigError, match=r"the plan is on a 7x7 grid.*cut into 4x2"):
+        model.localization_loss(mjp.JigsawPlan.identity(mjp.PatchGrid(7, 7), 4))
+    assert model.localization_loss(mjp.JigsawPlan.identity(GRID, 0)) == 0

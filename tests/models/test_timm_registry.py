@@ -6,6 +6,7 @@ import timm
 import torch
 
 import mjp
+from mjp.models.checkpoint import _describe
 from mjp.models.registry import supported_architectures
 from tests.models.kinds import CLASSES, TINY, VITS
 
@@ -38,6 +39,7 @@ def test_importing_mjp_registers_before_and_after_timm(order):
         "import mjp.models.vit",
         "import mjp.models.swin",
         "import mjp.models.registry",
+        "import importlib.util, mjp; importlib.util.find_spec('timm')",
         "from timm.layers import PatchEmbed; import mjp.models.checkpoint",
     ],
 )
@@ -81,3 +83,5 @@ def test_every_registered_architecture_can_be_built(name):
     own = {name for name, _ in ours.named_parameters()} - {n for n, _ in theirs.named_parameters()}
     assert all(name.startswith(("unknown_position", "locator.")) for name in own)
     assert bool(own) == isinstance(ours, timm.models.vision_transformer.VisionTransformer)
+    assert _describe(ours)["num_classes"] == theirs.num_classes  # It can be saved.
+    assert _describe(mjp.wrap(theirs))["num_classes"] == theirs.num_classes

@@ -163,7 +163,10 @@ def test_position_embeddings_are_not_decayed_and_belong_to_the_stem():
         ({"positions": "unk"}, "positions must be one of unknown, own, indexed, none; got 'unk'"),
         ({"localization": "nln"}, "localization must be one of mlp, linear, pca, None"),
         ({"positions": "none"}, "leaves no position embedding to localize"),
-        ({"position_init_std": 0.0}, "position_init_std must be above 0"),
+        ({"position_init_std": 0.0}, "position_init_std must be a number above 0"),
+        ({"position_init_std": float("inf")}, "position_init_std must be a number above 0"),
+        ({"position_init_std": "a"}, "position_init_std must be a number above 0"),
+        ({"jigsaw_patch": True}, "jigsaw_patch must be at least 1 pixel"),
         ({"jigsaw_patch": 0}, "jigsaw_patch must be at least 1 pixel"),
     ],
 )

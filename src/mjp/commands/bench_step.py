@@ -140,13 +140,17 @@ def choose(options: BenchStepOptions) -> Setting:
     """Makes the choices that were left open."""
     device = choose_device(options.device)
     on_gpu = device.type == "cuda"
+
+    def or_else(asked: Any, gpu: Any, cpu: Any) -> Any:
+        return asked if asked is not None else gpu if on_gpu else cpu
+
     setting = Setting(
         device=device,
-        model=options.model or ("deit_small_patch16_224" if on_gpu else "deit_tiny_patch16_224"),
-        batch=options.batch or (512 if on_gpu else 16),
-        precision=options.precision or ("bf16" if on_gpu else "fp32"),
-        mode=options.mode or ("compiled" if on_gpu else "eager"),
-        steps=options.steps or (10 if on_gpu else 1),
+        model=or_else(options.model, "deit_small_patch16_224", "deit_tiny_patch16_224"),
+        batch=or_else(options.batch, 512, 16),
+        precision=or_else(options.precision, "bf16", "fp32"),
+        mode=or_else(options.mode, "compiled", "eager"),
+        steps=or_else(options.steps, 10, 1),
     )
     check_supported(setting.model)
     if setting.batch < 1 or setting.steps < 1:

@@ -57,9 +57,7 @@ def run(options: DemoOptions) -> None:
         draw(image, findings, picture)
         bar.advance(task)
     record = summarise(findings, options)
-    records = options.out / "records.jsonl"
-    records.unlink(missing_ok=True)
-    append_records(records, [record])
+    append_records(options.out / "records.jsonl", [record])
     console = results()
     for name, value in record.values.items():
         console.print(f"{name.replace('_', ' ')}: {value}")

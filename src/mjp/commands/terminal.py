@@ -35,8 +35,10 @@ def choose_device(name: str | None) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ConfigError(f"{name!r} is no device of torch; try cpu or cuda") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device cuda was asked for, but torch sees no GPU here; use cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ConfigError(f"torch cannot use device {name} here ({error}); use cpu") from error
     return device
 
 

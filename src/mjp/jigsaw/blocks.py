@@ -79,7 +79,11 @@ def max_block_area(grid: PatchGrid) -> float:
 
 
 def enough_blocks(grid: PatchGrid, num_masked: int) -> int:
-    """More blocks than the rule lays (41 is the most seen, on 24x24 at a ratio of 0.97)."""
+    """As many blocks as the rule lays, all but never fewer.
+
+    At most 41 were seen in 1500 masks of 24x24 at a ratio of 0.97. Where it would lay more, the
+    mask is completed around the last one.
+    """
     return min(num_masked, 16 + math.ceil(32 * num_masked / grid.num_patches))
 
 

@@ -1,5 +1,6 @@
 """`PatchGrid`: the only place where pixels and patches are converted into each other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,9 +25,7 @@ class PatchGrid:
     @classmethod
     def of(cls, height: int, width: int, patch_size: int | tuple[int, int]) -> "PatchGrid":
         """The grid of an image, or an error if its sides are no multiple of the patch's."""
-        high, wide = (patch_size, patch_size) if isinstance(patch_size, int) else patch_size
-        if high < 1 or wide < 1:
-            raise ConfigError(f"a patch needs at least one pixel, got patch_size={patch_size!r}")
+        high, wide = pair_of_sides("patch_size", patch_size)
         if height < high or width < wide:
             raise ConfigError(
                 f"a {height}x{width} image is smaller than one {high}x{wide} patch; "
@@ -93,6 +92,15 @@ class PatchGrid:
         cols = torch.arange(other.cols, device=masked.device) * self.cols // other.cols
         cells = masked.reshape(-1, self.rows, self.cols)[:, rows[:, None], cols]
         return cells.reshape(-1, other.num_patches)
+
+
+def pair_of_sides(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
+    """Height and width from one count for both or one for each."""
+    sides = (size, size) if isinstance(size, int) else size
+    counts = isinstance(sides, Sequence) and len(sides) == 2
+    if not counts or not all(type(side) is int and side >= 1 for side in sides):
+        raise ConfigError(f"{name} must be at least one pixel in both directions, got {size!r}")
+    return sides[0], sides[1]
 
 
 def _nearest_multiple(length: int, parts: int) -> int:

@@ -63,6 +63,11 @@ class JigsawPlan:
     def device(self) -> torch.device:
         return self.masked.device
 
+    def __getitem__(self, images: slice | Tensor) -> "JigsawPlan":
+        """The plan of some of the images, chosen by a slice or an index tensor."""
+        pixels = None if self.pixels is None else self.pixels[images]
+        return JigsawPlan(self.grid, self.masked[images], self.source[images], pixels)
+
     def realised_ratio(self) -> Float[Tensor, " batch"]:
         """The share of each image's patches that is masked."""
         return self.masked.float().mean(dim=1)
@@ -98,7 +103,8 @@ class JigsawPlan:
                 f"the plan is for {self.batch} images, the batch has {batch}; "
                 "draw one plan for each batch"
             )
-        if self.grid != grid:
+        # Rows and columns one by one: a compiled model may know them as symbols only.
+        if self.grid.rows != grid.rows or self.grid.cols != grid.cols:
             raise ConfigError(
                 f"the plan is on a {self.grid} grid of patches, the images are cut into {grid}; "
                 "draw the plan on the grid of the images"
@@ -120,7 +126,10 @@ class JigsawPlan:
         patches = take_patches(self.grid.split(images), source)
         if pixels is not None:
             patches = _take_pixels(patches, pixels)
-        return self.grid.join(patches)
+        moved = self.grid.join(patches)
+        if images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous():
+            return moved.contiguous(memory_format=torch.channels_last)
+        return moved
 
 
 def take_patches(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import blocks
-from mjp.jigsaw.grid import PatchGrid
+from mjp.jigsaw.grid import PatchGrid, pair_of_sides
 from mjp.jigsaw.plan import JigsawPlan
 
 Shape = Literal["block", "scatter"]
@@ -40,6 +40,8 @@ def sample_plan(
             image with one permutation (variant C).
         device: where the plan is wanted; an error if the generator is elsewhere.
     """
+    if not isinstance(grid, PatchGrid):
+        raise ConfigError(f"grid must be a PatchGrid, got {grid!r}")
     check_ratio("ratio", ratio)
     if not isinstance(batch, int) or isinstance(batch, bool) or batch < 0:
         raise ConfigError(f"batch must be a count of images, got {batch!r}")
@@ -59,7 +61,7 @@ def sample_plan(
     else:
         plan = JigsawPlan.identity(grid, batch, generator.device)
     if pixels is not None:
-        high, wide = (pixels, pixels) if isinstance(pixels, int) else pixels
+        high, wide = pair_of_sides("pixels", pixels)
         keys = torch.rand(batch, high * wide, generator=generator, device=generator.device)
         plan = JigsawPlan(grid, plan.masked, plan.source, pixels=keys.argsort(dim=1))
     return plan

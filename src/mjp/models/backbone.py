@@ -1,6 +1,7 @@
 """`MJPBackbone`: what every wrapped model can do, whichever family it is of."""
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
 from mjp.models.config import MJPConfig
-from mjp.models.locator import Locator, localization_loss
+from mjp.models.locator import Locator, known_share, localization_loss
 
 # The adapters are mixed into timm's classes, whose attributes a type checker cannot know.
 TimmModel: Any = nn.Module
@@ -35,11 +36,18 @@ class MJPBackbone(TimmModel):
 
     @classmethod
     def of(cls, model: nn.Module, config: MJPConfig) -> "MJPBackbone":
-        """This class around a timm model: the same parameters, the model itself untouched."""
+        """This class in place of the model's own, with its parameters and submodules."""
+        if "forward" in vars(model):
+            raise ConfigError(
+                "this model's forward was replaced on the instance, which wrapping would undo; "
+                "wrap the model first"
+            )
         wrapped = cls.__new__(cls)
-        for name, value in vars(model).items():
-            # Containers are copied so that what is added here is not added to the model there.
-            wrapped.__dict__[name] = copy.copy(value) if isinstance(value, (dict, set)) else value
+        wrapped.__dict__.update(vars(model))
+        # What is added or removed here is not to be added or removed there.
+        for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+            wrapped.__dict__[name] = copy.copy(wrapped.__dict__[name])
+        wrapped.__dict__["_compiled_call_impl"] = None  # Compiled from the forward of the other.
         wrapped._adopt(config)
         return wrapped
 
@@ -59,9 +67,23 @@ class MJPBackbone(TimmModel):
             dim = table.shape[1]
             if config.positions == "unknown":
                 self.unknown_position = nn.Parameter(table.new_empty(1, 1, dim))
-                nn.init.normal_(self.unknown_position, std=config.position_init_std)
             if config.localization is not None:
                 self.locator = Locator(config.localization, dim).to(table.device, table.dtype)
+        self._init_added()
+
+    def _init_added(self) -> None:
+        """Initialises what MJP adds to the backbone."""
+        if self.unknown_position is not None:
+            nn.init.normal_(self.unknown_position, std=self.mjp_config.position_init_std)
+        if self.locator is not None:
+            self.locator.reset_parameters()
+
+    def init_weights(self, *args: Any, **kwargs: Any) -> None:
+        """timm's initialisation, and that of what MJP adds; the position table as configured."""
+        super().init_weights(*args, **kwargs)
+        if hasattr(self, "mjp_config"):  # timm's constructor calls this before there is one.
+            self._init_added()
+            self.reset_positions()
 
     def _prepare_positions(self) -> None:
         """Changes the backbone's own position tables to what the configuration asks for."""
@@ -83,6 +105,14 @@ class MJPBackbone(TimmModel):
         """Height and width in pixels of the patches that a jigsaw moves."""
         raise NotImplementedError
 
+    def fixed_grid(self) -> PatchGrid | None:
+        """The one grid that a jigsaw can have; None where images of several sizes are taken."""
+        raise NotImplementedError
+
+    def timm_arguments(self) -> dict[str, Any]:
+        """What timm would have to be told to build this backbone, as far as it can be read off."""
+        raise NotImplementedError
+
     def draw_plan(
         self, images: Float[Tensor, "batch chan height width"], generator: torch.Generator
     ) -> JigsawPlan | None:
@@ -94,17 +124,26 @@ class MJPBackbone(TimmModel):
                 jigsaw is, is drawn on the device.
         """
         check_images(images)
-        if generator.device.type != "cpu":
+        if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
+            where = getattr(generator, "device", type(generator).__name__)
             raise ConfigError(
-                f"draw_plan decides on the host, so its generator must be on the cpu, not on "
-                f"{generator.device}; the plan will be on {images.device} all the same"
+                f"draw_plan decides on the host, so its generator must be on the cpu, not {where}; "
+                f"the plan will be on {images.device} all the same"
             )
         config = self.mjp_config
-        grid = self.grid_of(images)
         chance = torch.rand((), generator=generator, dtype=torch.float64).item()
         seed = int(torch.randint(2**62, (), generator=generator))
-        nothing_moves = round(config.ratio * grid.num_patches) == 0 and config.pixels == "keep"
-        if nothing_moves or chance >= config.probability:
+        shuffles = config.ratio > 0 or config.pixels == "shuffle"
+        if not shuffles or chance >= config.probability:
+            return None
+        grid = self.grid_of(images)
+        if round(config.ratio * grid.num_patches) == 0 and config.pixels == "keep":
+            warnings.warn(
+                f"a ratio of {config.ratio:g} masks none of the {grid.num_patches} patches of "
+                f"these images, so there is no jigsaw; use at least {0.51 / grid.num_patches:.2g}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
             return None
         return sample_plan(
             grid,
@@ -126,9 +165,15 @@ class MJPBackbone(TimmModel):
         if self.locator is None or table is None:
             return loss
         grid = self.position_grid()
-        masked = None if plan is None else plan.grid.mask_on(grid, plan.masked)
+        masked = None
+        if plan is not None:
+            fixed = self.fixed_grid()
+            if fixed is not None:
+                plan.check_fits(plan.batch, fixed, plan.device)
+            masked = plan.grid.mask_on(grid, plan.masked)
         target = grid.coordinates(table.device)
-        return loss + localization_loss(self.locator(table, target), target, masked)
+        share = known_share(masked, grid, table.device)
+        return loss + localization_loss(self.locator(table, target, share), target, share)
 
     def _untouched(self) -> Float[Tensor, ""]:
         """A zero that depends on the unknown embedding, which a batch without a plan leaves out.
@@ -187,6 +232,8 @@ class Rebound:
 
 def check_images(images: Tensor) -> None:
     """Raises unless this is a batch of images in floating point."""
+    if not isinstance(images, Tensor):
+        raise ConfigError(f"images must be a torch tensor, got {type(images).__name__}")
     if images.dim() != 4:
         raise ConfigError(
             f"images must be of shape (batch, chan, height, width), got {tuple(images.shape)}"
@@ -195,3 +242,11 @@ def check_images(images: Tensor) -> None:
         raise ConfigError(
             f"images must be in floating point, got {images.dtype}; scale and normalize them first"
         )
+
+
+def check_plan(plan: object, args: tuple[Any, ...] = ()) -> None:
+    """Raises if what was passed as the plan is none, or the plan was passed as something else."""
+    if plan is not None and not isinstance(plan, JigsawPlan):
+        raise ConfigError(f"plan must be a JigsawPlan or None, got {plan!r}")
+    if any(isinstance(argument, JigsawPlan) for argument in args):
+        raise ConfigError("pass the plan by its name: model(images, plan=plan)")

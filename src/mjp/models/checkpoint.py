@@ -10,74 +10,96 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from timm.models._hub import save_config_for_hf
 from torch import nn
 
 from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
+from mjp.jigsaw.grid import pair_of_sides
 from mjp.models.backbone import MJPBackbone
 from mjp.models.config import MJPConfig
 from mjp.models.factory import build
 from mjp.models.registry import PREFIX
-from mjp.models.weights import WEIGHTS_NAME, load_strictly, read_state
+from mjp.models.weights import CONFIG_NAME, WEIGHTS_NAME, Head, load_strictly, read_state
 
-CONFIG_NAME = "config.json"
-
-_NOT_ARCHITECTURE = ("training", "grad_checkpointing", "drop_prob", "p", "distilled_training")
+_NOT_ARCHITECTURE = (
+    *("training", "grad_checkpointing", "distilled_training"),
+    *("drop_prob", "p", "fused_attn"),
+)
 
 
 def save(model: nn.Module, path: str | Path) -> None:
     """Writes a wrapped model to a folder: `model.safetensors` and `config.json`.
 
-    Both are written whole or not at all. A model that could not be built again from what the
-    configuration records is refused, before anything is written.
+    Each file is written whole or not at all. A model that could not be built again from what the
+    configuration records is refused, before anything is written. What is of training alone, such
+    as gradient checkpointing or `set_distilled_training`, is not kept.
     """
     if not isinstance(model, MJPBackbone):
-        raise ConfigError("mjp.save writes wrapped models; see mjp.wrap")
+        inner = next(
+            (name for name in ("module", "_orig_mod", "model") if hasattr(model, name)), ""
+        )
+        hint = f"; this one holds a model in its .{inner}" if inner else "; see mjp.wrap"
+        raise ConfigError(f"mjp.save writes wrapped models, not a {type(model).__name__}{hint}")
     arguments = _describe(model)
     folder = Path(path)
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"{folder} is a file; mjp.save writes a folder, name another")
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
     parts = {name: folder / f".{name}.part" for name in (WEIGHTS_NAME, CONFIG_NAME)}
-    save_file(tensors, parts[WEIGHTS_NAME], metadata={"format": "pt"})
-    save_config_for_hf(
-        model,
-        parts[CONFIG_NAME],
-        model_args={**arguments, "mjp": model.mjp_config.to_dict()},
-    )
-    for name, part in parts.items():
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        part.replace(folder / name)
+    tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+    table = model.position_table()
+    grid = None if table is None else model.position_grid()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, parts[WEIGHTS_NAME], metadata={"format": "pt"})
+        save_config_for_hf(
+            model,
+            parts[CONFIG_NAME],
+            model_config={} if grid is None else {"position_grid": [grid.rows, grid.cols]},
+            model_args={**arguments, "mjp": model.mjp_config.to_dict()},
+        )
+        for name, part in parts.items():
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            part.replace(folder / name)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"the model cannot be written to {folder}: {error}") from error
+    finally:
+        for part in parts.values():
+            if part.parent.is_dir():
+                part.unlink(missing_ok=True)
 
 
-def load(path: str | Path, **arguments: Any) -> Any:
-    """Reads a model that `mjp.save` wrote.
+def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
+    """Reads a model that `mjp.save` wrote, in the precision it was written in.
 
     Args:
+        head: `keep` draws a new classifier, for another num_classes.
         arguments: override what was saved, as for `mjp.create_model`; with img_size, the position
             table is resampled.
     """
     folder = Path(path)
-    architecture, saved = _read_config(folder)
+    architecture, pretrained_cfg, saved = _read_config(folder)
     config = MJPConfig.from_dict(saved.pop("mjp"))
     img_size = arguments.pop("img_size", None)
     try:
-        model = build(architecture, config, **{**saved, **arguments})
-    except TypeError as error:
+        model = build(architecture, config, pretrained_cfg=pretrained_cfg, **{**saved, **arguments})
+    except (TypeError, AssertionError) as error:
         raise CheckpointError(
             f"{folder} cannot be built as {architecture} with {saved | arguments}: {error}"
         ) from error
-    load_strictly(model, read_state(folder), folder)
+    state = read_state(folder)
+    load_strictly(model, state, folder, head)
+    kinds = {tensor.dtype for tensor in state.values() if tensor.is_floating_point()}
+    if len(kinds) == 1:
+        model.to(kinds.pop())
     if img_size is not None:
-        size = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)
-        model.set_input_size(img_size=size)
+        if not hasattr(model, "set_input_size"):
+            raise ConfigError(f"{architecture} takes images of any size; leave img_size out")
+        model.set_input_size(img_size=pair_of_sides("img_size", img_size))
     return model
 
 
-def _read_config(folder: Path) -> tuple[str, dict[str, Any]]:
+def _read_config(folder: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
     file = folder / CONFIG_NAME
     if not file.is_file():
         raise CheckpointError(
@@ -89,13 +111,18 @@ def _read_config(folder: Path) -> tuple[str, dict[str, Any]]:
         architecture = content["architecture"]
         arguments = dict(content["model_args"])
         arguments["mjp"] = dict(arguments["mjp"])
-    except (ValueError, KeyError, TypeError) as error:
+        pretrained_cfg = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in content["pretrained_cfg"].items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{file} is not the configuration of a model that mjp.save wrote ({error!r})"
         ) from error
     if not isinstance(architecture, str) or not architecture.startswith(PREFIX):
         raise CheckpointError(f"{file} is of {architecture!r}, which is no model of mjp")
-    return architecture.removeprefix(PREFIX), arguments
+    pretrained_cfg["architecture"] = architecture
+    return architecture.removeprefix(PREFIX), pretrained_cfg, arguments
 
 
 def _describe(model: MJPBackbone) -> dict[str, Any]:
@@ -106,16 +133,19 @@ def _describe(model: MJPBackbone) -> dict[str, Any]:
             "this model was not made by name, so its file could not say what it is; make it with "
             "mjp.create_model(NAME, config, …) or wrap what timm.create_model(NAME, …) returns"
         )
-    arguments = dict(getattr(model, "mjp_arguments", {}))
-    arguments["num_classes"] = model.num_classes
-    if hasattr(model, "patch_embed"):
-        arguments["img_size"] = list(model.patch_embed.img_size)
-        arguments["in_chans"] = model.patch_embed.proj.in_channels
+    live = model.timm_arguments()
+    always = ("num_classes", "img_size", "in_chans")
+    arguments = {**model.mjp_arguments, **{name: live[name] for name in always if name in live}}
     try:
-        with torch.device("meta"):
-            twin = build(architecture.removeprefix(PREFIX), model.mjp_config, **arguments)
+        for _ in range(3):  # One argument may change the default of another.
+            twin = _twin(model, architecture, arguments)
+            built = twin.timm_arguments()
+            told = {name: value for name, value in live.items() if value != built.get(name)}
+            arguments |= told
+            if not told:
+                break
         json.dumps(arguments)
-    except (UnsupportedModelError, ConfigError, TypeError) as error:
+    except (UnsupportedModelError, ConfigError, TypeError, AssertionError) as error:
         raise CheckpointError(f"this model cannot be described in a file: {error}") from error
     difference = _first_difference(model, twin)
     if difference:
@@ -126,24 +156,40 @@ def _describe(model: MJPBackbone) -> dict[str, Any]:
     return arguments
 
 
+def _twin(model: MJPBackbone, architecture: str, arguments: dict[str, Any]) -> MJPBackbone:
+    """What these arguments build, without its weights."""
+    with torch.device("meta"):
+        return build(architecture.removeprefix(PREFIX), model.mjp_config, **arguments)
+
+
 def _first_difference(model: nn.Module, twin: nn.Module) -> str | None:
     """What two models differ in, weights and training behaviour aside; None if in nothing."""
-    ours, theirs = dict(model.named_modules()), dict(twin.named_modules())
-    if ours.keys() != theirs.keys():
-        return f"submodules {', '.join(sorted(ours.keys() ^ theirs.keys())[:5])}"
-    for name, module in ours.items():
-        other = theirs[name]
-        if type(module) is not type(other):
-            if "Drop" in type(module).__name__ + type(other).__name__:
-                continue  # Dropout of rate 0 is built as an identity.
+    shapes = [{key: tuple(t.shape) for key, t in one.state_dict().items()} for one in (model, twin)]
+    if shapes[0] != shapes[1]:
+        names = sorted(
+            key for key in shapes[0] | shapes[1] if shapes[0].get(key) != shapes[1].get(key)
+        )
+        return f"in {', '.join(names[:5])}"
+    theirs = dict(twin.named_modules())
+    for name, module in model.named_modules():
+        other = theirs.get(name)
+        if other is None or not _same_type(module, other):
             return f"{name} is {type(module).__name__}, not {type(other).__name__}"
+        attributes = _plain_attributes(other)
         for key, value in _plain_attributes(module).items():
-            if value != _plain_attributes(other).get(key):
-                return f"{name}.{key} is {value!r}, not {_plain_attributes(other).get(key)!r}"
-    for name, parameter in model.state_dict().items():
-        if twin.state_dict()[name].shape != parameter.shape:
-            return f"{name} is of shape {tuple(parameter.shape)}"
+            if key in attributes and value != attributes[key]:
+                return f"{name}.{key} is {value!r}, not {attributes[key]!r}"
     return None
+
+
+def _same_type(module: nn.Module, other: nn.Module) -> bool:
+    """Whether two modules compute the same in evaluation: dropout is an identity there."""
+    kinds = [
+        nn.BatchNorm2d if isinstance(one, nn.SyncBatchNorm) else type(one)
+        for one in (module, other)
+    ]
+    passing = any("Drop" in kind.__name__ for kind in kinds)
+    return kinds[0] is kinds[1] or passing
 
 
 def _plain_attributes(module: nn.Module) -> dict[str, Any]:

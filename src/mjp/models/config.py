@@ -1,5 +1,6 @@
 """`MJPConfig`: what is done to a backbone; and the paper's ablation, one configuration a row."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from types import MappingProxyType
@@ -23,7 +24,8 @@ class MJPConfig:
         pixels: `shuffle` also permutes the pixels inside every patch (variant C).
         positions: what a masked patch gets as its position embedding. `unknown`: one learned
             embedding shared by all of them. `own`: that of the place it came to lie in. `indexed`:
-            as `own`, and a second learned table is added to all tokens. `none`: the backbone has
+            as `own`, and a second learned table, indexed by place as in the reference code, is
+            added to all tokens. `none`: the backbone has
             no position table at all.
         localization: the regressor from position embedding to grid coordinate (DAL); None for none.
         position_init_std: how widely new position embeddings are drawn. The reference code's table
@@ -58,9 +60,10 @@ class MJPConfig:
             if value not in allowed:
                 choices = ", ".join(str(choice) for choice in allowed)
                 raise ConfigError(f"{name} must be one of {choices}; got {value!r}")
-        if not self.position_init_std > 0:
-            raise ConfigError(f"position_init_std must be above 0, got {self.position_init_std!r}")
-        if not isinstance(self.jigsaw_patch, int) or self.jigsaw_patch < 1:
+        std = self.position_init_std
+        if type(std) not in (int, float) or not 0 < std < math.inf:
+            raise ConfigError(f"position_init_std must be a number above 0, got {std!r}")
+        if type(self.jigsaw_patch) is not int or self.jigsaw_patch < 1:
             raise ConfigError(f"jigsaw_patch must be at least 1 pixel, got {self.jigsaw_patch!r}")
         if self.positions == "none" and self.localization is not None:
             raise ConfigError(

@@ -23,6 +23,7 @@ from torch import nn
 from mjp.core.errors import ConfigError, UnsupportedModelError
 from mjp.models.backbone import MJPBackbone
 from mjp.models.config import MJPConfig
+from mjp.models.features import MJPFeatures
 from mjp.models.registry import PREFIX, SUPPORTED_MODULES, supported_architectures
 from mjp.models.resnet import MJPResNet
 from mjp.models.swin import MJPSwinTransformer
@@ -42,8 +43,9 @@ ADAPTERS: Mapping[type[nn.Module], type[MJPBackbone]] = MappingProxyType(
 def wrap(model: nn.Module, config: MJPConfig | None = None) -> MJPBackbone:
     """MJP around a timm model: the same weights, and the same outputs until a plan is passed.
 
-    The result shares the parameters of `model`, which stays as it is. Its type is a subclass of
-    the model's own, so all that timm does with such a model works.
+    The result takes over the parameters and submodules of `model`; use it in its place. Its type is
+    a subclass of the model's own. Two things of timm's are not for wrapped models: TorchScript and
+    symbolic tracing (`torch.fx`).
     """
     config = MJPConfig() if config is None else config
     if isinstance(model, MJPBackbone):
@@ -90,6 +92,12 @@ def create_model(
 def build(architecture: str, config: MJPConfig, pretrained: bool = False, **arguments: Any) -> Any:
     """Builds a wrapped model the way timm builds its own, features_only and loading included."""
     check_supported(architecture)
+    for name, instead in (
+        ("checkpoint_path", "load the file with mjp.load_weights"),
+        ("mjp", "pass the configuration as config"),
+    ):
+        if name in arguments:
+            raise ConfigError(f"{name} is no argument here; {instead}")
     recorded = {
         key: value
         for key, value in arguments.items()
@@ -111,8 +119,8 @@ def build(architecture: str, config: MJPConfig, pretrained: bool = False, **argu
         pretrained_filter_fn=fit_to_model,
         feature_cfg={
             # timm's own choice for Swin and ResNet flattens the model into a list of layers, which
-            # leaves out what is added outside of them; the getter runs the model's forward pass.
-            "feature_cls": "getter",
+            # leaves out what is added outside of them; this runs the model's forward pass.
+            "feature_cls": MJPFeatures,
             "out_indices": arguments.pop("out_indices", None)
             or _default_out_indices(architecture, arguments),
         },

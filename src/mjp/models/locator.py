@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mjp.jigsaw import PatchGrid
 from mjp.models.config import Localization
 
 
@@ -25,62 +26,89 @@ class Locator(nn.Module):
             self.layers = nn.Linear(dim, 2)
         else:
             self.layers = nn.Identity()
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialises linear layers as timm's ViT does."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
 
     def forward(
-        self, table: Float[Tensor, "patches dim"], target: Float[Tensor, "patches 2"]
+        self,
+        table: Float[Tensor, "patches dim"],
+        target: Float[Tensor, "patches 2"],
+        share: Float[Tensor, " patches"],
     ) -> Float[Tensor, "patches 2"]:
         # bf16 resolves coordinates near 13 to a sixteenth only, so autocast stays out of here.
         with torch.autocast(table.device.type, enabled=False):
             if self.kind == "pca":
-                return principal_projection(table, target)
+                return principal_projection(table, target, share)
             return self.layers(table)
+
+
+def known_share(
+    masked: Bool[Tensor, "batch patches"] | None, grid: PatchGrid, device: torch.device
+) -> Float[Tensor, " patches"]:
+    """How much each position counts: equally among an image's unmasked ones, images equally.
+
+    An image with no position left unmasked counts for nothing.
+    """
+    if masked is None:
+        return torch.full((grid.num_patches,), 1 / grid.num_patches, device=device)
+    known = (~masked).float()
+    share = known / known.sum(dim=1, keepdim=True).clamp(min=1)
+    return share.sum(dim=0) / max(1, masked.shape[0])
 
 
 def localization_loss(
     predicted: Float[Tensor, "patches 2"],
     target: Float[Tensor, "patches 2"],
-    masked: Bool[Tensor, "batch patches"] | None,
+    share: Float[Tensor, " patches"],
 ) -> Float[Tensor, ""]:
-    """Mean L1 distance over each image's unmasked positions, then over the images.
+    """Mean L1 distance between predicted and true coordinates, each position by its share.
 
-    An image with no position left unmasked counts as 0. The distance is |row error| + |column
-    error|; the reference code takes the mean of the two, half of it.
+    The distance is |row error| + |column error|; the reference code takes the mean of the two, half
+    of it.
     """
     distance = (predicted - target).abs().sum(dim=1)
-    if masked is None:
-        return distance.mean()
-    known = (~masked).to(distance.dtype)
-    share = known / known.sum(dim=1, keepdim=True).clamp(min=1)
-    return share.mean(dim=0) @ distance
+    return (share * distance).sum()  # A matrix product would be coarsened by autocast.
 
 
 def principal_projection(
-    table: Float[Tensor, "patches dim"], target: Float[Tensor, "patches 2"]
+    table: Float[Tensor, "patches dim"],
+    target: Float[Tensor, "patches 2"],
+    share: Float[Tensor, " patches"],
 ) -> Float[Tensor, "patches 2"]:
-    """Projects the table on its two leading principal directions.
+    """Projects the table on its two leading principal directions, around the grid's centre.
 
-    Directions have no sign of their own: each is turned so that its projection grows with its
-    target coordinate, whatever sign the solver gave. Their gradient is that of implicit
-    differentiation, exact for separate eigenvalues; a solver's own backward pass divides by the
-    gaps between all eigenvalues and breaks down where two of the small ones meet.
+    Directions come without a sign and in the order of their variance: each is given to the
+    coordinate it agrees with and turned to grow with it, whatever the solver gave. Their gradient
+    is that of implicit differentiation, exact for separate eigenvalues; a solver's own backward
+    pass divides by the gaps between all eigenvalues and breaks down where two small ones meet.
+    Positions without a share, those masked in every image, count for nothing and get no gradient.
+    (On a GPU the solver makes the host wait; the other regressors never do.)
     """
     table = table.float() if table.dtype in (torch.float16, torch.bfloat16) else table
-    centred = table - table.mean(dim=0)
-    covariance = centred.T @ centred
+    target = target.to(table.dtype)
+    weight = (share / share.sum().clamp(min=1e-12)).to(table.dtype)[:, None]
+    centred = table - (weight * table).sum(dim=0)
+    middle = (weight * target).sum(dim=0)
+    covariance = (weight * centred).T @ centred
     with torch.no_grad():
         values, vectors = torch.linalg.eigh(covariance)
-        offsets = target.to(table.dtype) - target.to(table.dtype).mean(dim=0)
-    projected = []
-    for component, order in ((0, -1), (1, -2)):
-        fixed = vectors[:, order]
-        gap = values[order] - values
+        leading = vectors[:, [-1, -2]]
+        agreement = (centred @ leading).T @ (weight * (target - middle))
+        strength = agreement.abs() / values[[-1, -2], None].clamp(min=1e-12).sqrt()
+        swapped = strength[0, 0] + strength[1, 1] < strength[0, 1] + strength[1, 0]
+        order = torch.stack((swapped, ~swapped)).long()
+        sign = torch.where(agreement[order].diagonal() < 0, -1.0, 1.0).to(table.dtype)
+    directions = []
+    for component in (-1, -2):
+        fixed = vectors[:, component]
+        gap = values[component] - values
         inverse = torch.where(gap.abs() > 1e-6 * values[-1].abs(), gap.reciprocal(), 0.0)
         turn = vectors @ (inverse * (vectors.T @ (covariance @ fixed)))
-        direction = fixed + (turn - turn.detach())
-        agreement = offsets[:, component] @ (centred.detach() @ fixed)
-        projected.append(table @ direction * torch.where(agreement < 0, -1.0, 1.0))
-    return torch.stack(projected, dim=1)
+        directions.append(fixed + (turn - turn.detach()))
+    return centred @ torch.stack(directions, dim=1)[:, order] * sign + middle

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mjp.jigsaw import JigsawPlan, PatchGrid
-from mjp.models.backbone import MJPBackbone, check_images
+from mjp.models.backbone import MJPBackbone, check_images, check_plan
 
 
 class PixelJigsaw(MJPBackbone):
@@ -20,14 +20,15 @@ class PixelJigsaw(MJPBackbone):
 
     def forward(
         self,
-        images: Float[Tensor, "batch chan height width"],
+        x: Float[Tensor, "batch chan height width"],
         *args: Any,
         plan: JigsawPlan | None = None,
         **kwargs: Any,
     ) -> Any:
         """timm's forward pass; with a plan, of the jigsaw."""
-        check_images(images)
-        return self.forward_head(self.forward_features(images, *args, plan=plan, **kwargs))
+        check_images(x)
+        check_plan(plan, args)
+        return self.forward_head(self.forward_features(x, *args, plan=plan, **kwargs))
 
     def forward_features(
         self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
@@ -42,5 +43,6 @@ class PixelJigsaw(MJPBackbone):
     def _shuffled(self, images: Tensor, plan: JigsawPlan | None) -> Tensor:
         if plan is None:
             return images
+        check_plan(plan)
         plan.check_fits(images.shape[0], self.grid_of(images), images.device)
         return plan.apply(images)

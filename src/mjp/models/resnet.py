@@ -1,7 +1,9 @@
 """The ResNet family of timm: no position embeddings, so only the jigsaw on the input applies."""
 
+from typing import Any
+
 from timm.models.resnet import ResNet
-from torch import Tensor
+from torch import Tensor, nn
 
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import PatchGrid
@@ -24,3 +26,14 @@ class MJPResNet(PixelJigsaw, ResNet):
 
     def position_grid(self) -> PatchGrid:
         raise ConfigError("a ResNet has no position table")
+
+    def fixed_grid(self) -> PatchGrid | None:
+        return None
+
+    def timm_arguments(self) -> dict[str, Any]:
+        stem = self.conv1 if isinstance(self.conv1, nn.Conv2d) else self.conv1[0]
+        return {
+            "in_chans": stem.in_channels,
+            "num_classes": self.num_classes,
+            "drop_rate": self.drop_rate,
+        }

@@ -41,7 +41,10 @@ class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
             self.pos_embed = nn.Parameter(
                 weight.new_empty(1, self.patch_embed.num_patches, weight.shape[0])
             )
-            self.reset_positions()
+
+    def _init_added(self) -> None:
+        super()._init_added()
+        self.reset_positions()
 
     def position_table(self) -> Float[Tensor, "patches dim"] | None:
         return None if self.pos_embed is None else self.pos_embed[0]
@@ -49,6 +52,29 @@ class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
     def position_grid(self) -> PatchGrid:
         rows, cols = self.patch_embed.grid_size
         return PatchGrid(rows, cols)
+
+    def fixed_grid(self) -> PatchGrid | None:
+        if not self.patch_embed.strict_img_size:
+            return None
+        height, width = self.patch_embed.img_size
+        return PatchGrid.of(height, width, self.patch_shape())
+
+    def timm_arguments(self) -> dict[str, Any]:
+        first = [stage.blocks[0] for stage in self.layers]
+        windows = [list(block.window_size) for block in first]
+        side = windows[0][0]
+        return {
+            "img_size": list(self.patch_embed.img_size),
+            "patch_size": max(self.patch_embed.patch_size),
+            "in_chans": self.patch_embed.proj.in_channels,
+            "num_classes": self.num_classes,
+            "embed_dim": self.embed_dim,
+            "depths": [len(stage.blocks) for stage in self.layers],
+            "num_heads": [block.attn.num_heads for block in first],
+            "window_size": side if windows == [[side, side]] * len(windows) else windows,
+            "strict_img_size": self.patch_embed.strict_img_size,
+            "drop_path_rate": getattr(self.layers[-1].blocks[-1].drop_path1, "drop_prob", 0.0),
+        }
 
     def forward_features(
         self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any

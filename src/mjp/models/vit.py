@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mjp.core.errors import ConfigError, UnsupportedModelError
 from mjp.jigsaw import JigsawPlan, PatchGrid
-from mjp.models.backbone import MJPBackbone, Rebound, check_images
+from mjp.models.backbone import MJPBackbone, Rebound, check_images, check_plan
 
 
 class _ViTPositions(MJPBackbone):
@@ -33,6 +33,10 @@ class _ViTPositions(MJPBackbone):
                 "build it with img_size, and dynamic_img_size=True to use others"
             )
         config = self.mjp_config
+        if config.absolute_positions == "added":
+            raise ConfigError(
+                "absolute_positions='added' is for Swin; a ViT has a table of its own"
+            )
         self.index_embed = None
         if config.positions == "none":
             self.pos_embed = None
@@ -42,7 +46,12 @@ class _ViTPositions(MJPBackbone):
                 "build it with pos_embed='learn'"
             )
         elif config.positions == "indexed":
-            self.index_embed = nn.Parameter(torch.zeros_like(self.pos_embed))
+            self.index_embed = nn.Parameter(torch.empty_like(self.pos_embed))
+
+    def _init_added(self) -> None:
+        super()._init_added()
+        if self.index_embed is not None:
+            nn.init.zeros_(self.index_embed)
 
     def position_table(self) -> Float[Tensor, "patches dim"] | None:
         if self.pos_embed is None:
@@ -63,24 +72,52 @@ class _ViTPositions(MJPBackbone):
             return PatchGrid(rows, cols)
         return PatchGrid.of(height, width, self.patch_embed.patch_size)
 
+    def fixed_grid(self) -> PatchGrid | None:
+        return None if self.dynamic_img_size else self.position_grid()
+
+    def timm_arguments(self) -> dict[str, Any]:
+        arguments = {
+            "img_size": list(self.patch_embed.img_size),
+            "patch_size": list(self.patch_embed.patch_size),
+            "in_chans": self.patch_embed.proj.in_channels,
+            "num_classes": self.num_classes,
+            "global_pool": self.global_pool,
+            "embed_dim": self.embed_dim,
+            "depth": len(self.blocks),
+            "class_token": self.cls_token is not None,
+            "no_embed_class": self.no_embed_class,
+            "reg_tokens": self.num_reg_tokens,
+            "fc_norm": not isinstance(self.fc_norm, nn.Identity),
+            "dynamic_img_size": self.dynamic_img_size,
+            "dynamic_img_pad": self.patch_embed.dynamic_img_pad,
+            "drop_rate": self.head_drop.p,
+            "pos_drop_rate": self.pos_drop.p,
+        }
+        attention = getattr(self.blocks[0], "attn", None)  # Parallel blocks have none.
+        if attention is not None:
+            arguments["num_heads"] = attention.num_heads
+            arguments["qkv_bias"] = attention.qkv.bias is not None
+            last = self.blocks[-1].drop_path1
+            arguments["drop_path_rate"] = getattr(last, "drop_prob", 0.0)
+        return arguments
+
     def forward(
         self,
-        images: Float[Tensor, "batch chan height width"],
+        x: Float[Tensor, "batch chan height width"],
         *args: Any,
         plan: JigsawPlan | None = None,
         **kwargs: Any,
     ) -> Any:
         """timm's forward pass; with a plan, of the jigsaw with its unknown positions."""
-        check_images(images)
+        check_images(x)
+        check_plan(plan, args)
         if plan is None:
-            return super().forward(images, *args, **kwargs)
+            return super().forward(x, *args, **kwargs)
         # Attention is permutation equivariant: where no token knows its place, moving the masked
         # tokens among each other changes neither logits nor any gradient, so it is left out. It
         # is not where the caller reads the order of the tokens or masks their attention.
         move = bool(args or kwargs) or not self._order_is_unseen
-        tokens = self._planned(
-            VisionTransformer.forward_features, images, plan, move, *args, **kwargs
-        )
+        tokens = self._planned(VisionTransformer.forward_features, x, plan, move, *args, **kwargs)
         return self.forward_head(tokens)
 
     def forward_features(
@@ -104,6 +141,7 @@ class _ViTPositions(MJPBackbone):
     def _planned(
         self, method: Any, images: Tensor, plan: JigsawPlan, move: bool, *args: Any, **kwargs: Any
     ) -> Any:
+        check_plan(plan)
         plan.check_fits(images.shape[0], self.grid_of(images), images.device)
         if plan.pixels is not None:
             images, move = plan.apply(images), False
@@ -153,12 +191,13 @@ class _ViTPositions(MJPBackbone):
         patch_size: tuple[int, int] | None = None,
     ) -> None:
         """timm's resizing of the position table, for all tables; the unknown row stays."""
-        old = self.patch_embed.grid_size
+        old, tables = self.patch_embed.grid_size, (self.pos_embed, self.index_embed)
         super().set_input_size(img_size=img_size, patch_size=patch_size)
-        if self.index_embed is not None:
-            self.index_embed = nn.Parameter(
-                self._resampled(self.index_embed.data, old, self.patch_embed.grid_size)
-            )
+        new = self.patch_embed.grid_size
+        # timm leaves a table alone that has as many rows as before, though they may lie otherwise.
+        for name, table in zip(("pos_embed", "index_embed"), tables, strict=True):
+            if table is not None and new != old:
+                setattr(self, name, nn.Parameter(self._resampled(table.data, old, new)))
 
     @property
     def _num_placed_prefix(self) -> int:

@@ -1,10 +1,12 @@
 """Reads files of weights from anywhere and makes them fit a wrapped model, or says why not."""
 
+import json
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -15,36 +17,38 @@ from timm.models.swin_transformer import SwinTransformer
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from mjp.core.errors import CheckpointError
+from mjp.core.errors import CheckpointError, ConfigError
+from mjp.jigsaw import PatchGrid
 from mjp.models.backbone import MJPBackbone
 
 WEIGHTS_NAME = "model.safetensors"
+CONFIG_NAME = "config.json"
+
+PREFIX_TOKENS = ("cls_token", "dist_token", "reg_token")
 
 OWN_NAMES = ("unknown_position", "index_embed", "locator.")
 """How the names of the parameters start that mjp adds to a timm model."""
 
 
-def load_weights(
-    model: MJPBackbone, path: str | Path, *, head: Literal["load", "keep"] = "load"
-) -> None:
+Head = Literal["load", "keep"]
+
+
+def load_weights(model: MJPBackbone, path: str | Path, *, head: Head = "load") -> None:
     """Loads weights into a wrapped model, strictly: every name and shape must fit.
 
-    Understands safetensors, torch files (tensors only: nothing in them is executed), folders that
-    `mjp.save` or timm wrote, and the checkpoints of the MJP paper's authors. Plain timm weights
-    leave the unknown position and the locator as they are; a position table of another grid is
-    resampled.
+    Understands safetensors, torch files (nothing in them is executed), folders that `mjp.save` or
+    timm wrote, and the checkpoints of the MJP paper's authors. Plain timm weights leave the unknown
+    position and the locator as they are; a model without positions (variant B) leaves theirs out.
+    Position tables of another grid and patch kernels of another size are resampled, as timm does.
 
     Args:
         head: `keep` leaves the model's classifier as it is, to fine-tune on other classes.
     """
-    state = fit_to_model(read_state(Path(path)), model)
-    if head == "keep":
-        names = model.pretrained_cfg.get("classifier") or ()
-        heads = tuple(f"{name}." for name in ([names] if isinstance(names, str) else names))
-        state = {name: tensor for name, tensor in state.items() if not name.startswith(heads)}
-        own = model.state_dict()
-        state |= {name: tensor for name, tensor in own.items() if name.startswith(heads)}
-    load_strictly(model, state, Path(path))
+    if not isinstance(model, MJPBackbone):
+        raise ConfigError("mjp.load_weights loads into wrapped models; see mjp.wrap")
+    path = Path(path)
+    state = fit_to_model(read_state(path), model, grid=_saved_grid(path))
+    load_strictly(model, state, path, head)
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -59,7 +63,11 @@ def read_state(path: Path) -> dict[str, Tensor]:
         if isinstance(inner, Mapping):
             state = inner
             break
-    foreign = [name for name, value in state.items() if not isinstance(value, Tensor)]
+    foreign = [
+        name
+        for name, value in state.items()
+        if not isinstance(value, Tensor) or not isinstance(name, str)
+    ]
     if foreign or not state:
         what = (
             f"holds {', '.join(map(repr, foreign[:5]))} beside tensors" if foreign else "is empty"
@@ -68,21 +76,28 @@ def read_state(path: Path) -> dict[str, Tensor]:
     return dict(state)
 
 
-def fit_to_model(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+def fit_to_model(
+    state: Mapping[str, Tensor], model: nn.Module, grid: PatchGrid | None = None
+) -> dict[str, Tensor]:
     """Renames and resizes what other writers call or size differently from this model.
 
     Parameters of mjp's own that plain timm weights cannot have are filled in from the model.
+
+    Args:
+        grid: the grid of the position tables in the state, where it is known; else taken as square.
     """
     fitted = convert_reference(state)
     own = model.state_dict()
-    if own.get("pos_embed") is None:
-        fitted.pop("pos_embed", None)
     if isinstance(model, VisionTransformer):
-        fitted = vision_transformer.checkpoint_filter_fn(fitted, model, adapt_layer_scale=True)
-        _resize(fitted, "index_embed", model)
+        if model.pos_embed is None:
+            fitted.pop("pos_embed", None)
+        for name in ("pos_embed", "index_embed"):
+            _resize(fitted, name, model, grid)
+        if "pos_embed" not in fitted or fitted["pos_embed"].shape == model.pos_embed.shape:
+            fitted = vision_transformer.checkpoint_filter_fn(fitted, model, adapt_layer_scale=True)
     elif isinstance(model, SwinTransformer):
         fitted = swin_transformer.checkpoint_filter_fn(fitted, model)
-        _resize(fitted, "pos_embed", model)
+        _resize(fitted, "pos_embed", model, grid)
     names = OWN_NAMES if isinstance(model, VisionTransformer) else (*OWN_NAMES, "pos_embed")
     if not any(name.startswith(names) for name in fitted):
         fitted |= {name: own[name] for name in own if name.startswith(names)}
@@ -108,45 +123,83 @@ def convert_reference(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return converted
 
 
-def load_strictly(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
+def load_strictly(
+    model: MJPBackbone, state: Mapping[str, Tensor], path: Path, head: Head = "load"
+) -> None:
     """Loads the tensors, or raises an error that lists every name and shape that differs."""
+    if head not in get_args(Head):
+        raise ConfigError(f"head must be one of {', '.join(get_args(Head))}; got {head!r}")
     own = model.state_dict()
+    heads = _head_names(model)
+    if head == "keep":
+        state = {name: tensor for name, tensor in state.items() if not name.startswith(heads)}
+        state |= {name: tensor for name, tensor in own.items() if name.startswith(heads)}
     problems = [f"missing {name}" for name in own if name not in state]
     problems += [f"unexpected {name}" for name in state if name not in own]
+    misshapen = [name for name in own if name in state and state[name].shape != own[name].shape]
     problems += [
         f"{name} is {tuple(state[name].shape)}, the model's {tuple(own[name].shape)}"
-        for name in own
-        if name in state and state[name].shape != own[name].shape
+        for name in misshapen
     ]
     if problems:
         shown = "\n  ".join(problems[:20])
         more = f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else ""
-        raise CheckpointError(f"{path} does not fit the model:\n  {shown}{more}{_advice(problems)}")
+        advice = ""
+        if any(name.startswith(heads) for name in misshapen):
+            advice = "\nfor other classes than the file's, keep the model's own head: head='keep'"
+        elif any(start in problem for problem in problems for start in OWN_NAMES):
+            advice = "\nthe file was written under another MJPConfig"
+        raise CheckpointError(f"{path} does not fit the model:\n  {shown}{more}{advice}")
     model.load_state_dict(dict(state), strict=True)
 
 
-def _advice(problems: list[str]) -> str:
-    if any(
-        " head" in f" {problem.split(' ', 1)[-1]}" or problem.startswith("head")
-        for problem in problems
-    ):
-        return "\nfor other classes than the file's, keep the model's own: head='keep'"
-    if any(start in problem for problem in problems for start in OWN_NAMES):
-        return "\nthe file was written under another MJPConfig"
-    return ""
-
-
-def _resize(state: dict[str, Tensor], name: str, model: MJPBackbone) -> None:
-    """Resamples a table of positions that is for another (square) grid than the model's."""
-    table, own = state.get(name), getattr(model, name, None)
-    if table is None or own is None or table.shape == own.shape:
-        return
-    prefix = 0
-    if isinstance(model, VisionTransformer) and not model.no_embed_class:
-        prefix = model.num_prefix_tokens
-    state[name] = resample_abs_pos_embed(
-        table, new_size=model.patch_embed.grid_size, num_prefix_tokens=prefix
+def _head_names(model: MJPBackbone) -> tuple[str, ...]:
+    """How the names of the classifier's parameters start."""
+    heads = model.get_classifier()
+    heads = heads if isinstance(heads, tuple) else (heads,)
+    return tuple(
+        f"{name}." for name, module in model.named_modules() if any(module is one for one in heads)
     )
+
+
+def _resize(
+    state: dict[str, Tensor], name: str, model: MJPBackbone, grid: PatchGrid | None
+) -> None:
+    """Resamples a table of positions that is for another grid than the model's.
+
+    A table whose grid is neither known nor square, or that has other rows for class or register
+    tokens than the model's, is left as it is, to be reported by its shape.
+    """
+    table, own = state.get(name), getattr(model, name, None)
+    if table is None or own is None or table.dim() != 3:
+        return
+    placed = own.shape[1] - model.position_grid().num_patches
+    prefix = sum(state[key].shape[1] for key in PREFIX_TOKENS if key in state)
+    if placed not in (0, prefix):
+        return
+    patches = table.shape[1] - placed
+    side = math.isqrt(max(0, patches))
+    if grid is None and side * side == patches > 0 and table.shape != own.shape:
+        grid = PatchGrid(side, side)
+    if grid is None or grid.num_patches != patches or grid == model.position_grid():
+        return
+    state[name] = resample_abs_pos_embed(
+        table,
+        new_size=model.patch_embed.grid_size,
+        old_size=(grid.rows, grid.cols),
+        num_prefix_tokens=placed,
+    )
+
+
+def _saved_grid(path: Path) -> PatchGrid | None:
+    """The grid of the position tables beside a `config.json` that `mjp.save` wrote."""
+    folder = path if path.is_dir() else path.parent
+    try:
+        content = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
+        rows, cols = content["position_grid"]
+        return PatchGrid(rows, cols)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _read_safetensors(path: Path) -> Mapping[str, Any]:
