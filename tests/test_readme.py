@@ -17,14 +17,14 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
 
-def test_the_python_blocks_run(tmp_path):
+def test_the_python_blocks_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     # What the text says the reader has: a batch, a loss and a generator of their own.
     given = {
         "images": torch.randn(1, 3, 224, 224),
         "labels": torch.tensor([3]),
         "criterion": torch.nn.CrossEntropyLoss(),
         "generator": torch.Generator().manual_seed(0),
-        "folder": tmp_path / "model",
     }
     assert len(blocks("python")) == 4
     for block in blocks("python"):

@@ -202,6 +202,7 @@ def test_saving_does_not_touch_the_random_state_or_a_file_in_its_place(tmp_path)
     assert (tmp_path / "file").read_text() == "mine"
 
 
+@pytest.mark.unchecked
 def test_a_new_head_can_be_asked_for_when_loading(tmp_path):
     mjp.save(tiny(), tmp_path)
     with pytest.raises(mjp.CheckpointError, match=r"head.weight is \(7, 48\)(.|\n)*head='keep'"):

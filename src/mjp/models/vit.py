@@ -108,7 +108,11 @@ class _ViTPositions(MJPBackbone):
         plan: JigsawPlan | None = None,
         **kwargs: Any,
     ) -> Any:
-        """timm's forward pass; with a plan, of the jigsaw with its unknown positions."""
+        """timm's forward pass; with a plan, of the jigsaw with its unknown positions.
+
+        Hooks on the blocks see tokens where they were, not where the plan puts them, whenever
+        nothing in the output depends on it; `forward_features` always moves them.
+        """
         check_images(x)
         check_plan(plan, args)
         if plan is None:
