@@ -23,10 +23,10 @@ from mjp.models.factory import build
 from mjp.models.registry import PREFIX
 from mjp.models.weights import CONFIG_NAME, WEIGHTS_NAME, Head, load_strictly, read_state
 
-_NOT_ARCHITECTURE = (
-    *("training", "grad_checkpointing", "distilled_training"),
-    *("drop_prob", "p", "fused_attn"),
+_NOT_ARCHITECTURE = frozenset(
+    "training grad_checkpointing distilled_training drop_prob p fused_attn".split()
 )
+"""Attributes that do not change what a model computes in evaluation, but for rounding."""
 
 
 def save(model: nn.Module, path: str | Path) -> None:
@@ -137,13 +137,13 @@ def _describe(model: MJPBackbone) -> dict[str, Any]:
     always = ("num_classes", "img_size", "in_chans")
     arguments = {**model.mjp_arguments, **{name: live[name] for name in always if name in live}}
     try:
-        for _ in range(3):  # One argument may change the default of another.
-            twin = _twin(model, architecture, arguments)
+        twin = _twin(model, architecture, arguments)
+        for _ in range(2):  # Twice, because one argument may change the default of another.
             built = twin.timm_arguments()
             told = {name: value for name, value in live.items() if value != built.get(name)}
-            arguments |= told
-            if not told:
-                break
+            if told:
+                arguments |= told
+                twin = _twin(model, architecture, arguments)
         json.dumps(arguments)
     except (UnsupportedModelError, ConfigError, TypeError, AssertionError) as error:
         raise CheckpointError(f"this model cannot be described in a file: {error}") from error

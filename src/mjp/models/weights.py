@@ -29,7 +29,6 @@ PREFIX_TOKENS = ("cls_token", "dist_token", "reg_token")
 OWN_NAMES = ("unknown_position", "index_embed", "locator.")
 """How the names of the parameters start that mjp adds to a timm model."""
 
-
 Head = Literal["load", "keep"]
 
 
@@ -192,8 +191,8 @@ def _resize(
 
 
 def _saved_grid(path: Path) -> PatchGrid | None:
-    """The grid of the position tables beside a `config.json` that `mjp.save` wrote."""
-    folder = path if path.is_dir() else path.parent
+    """The grid of the position tables in a folder that `mjp.save` wrote."""
+    folder = path.parent if path.name == WEIGHTS_NAME else path
     try:
         content = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
         rows, cols = content["position_grid"]
