@@ -24,7 +24,7 @@ from mjp.models.registry import PREFIX
 from mjp.models.weights import CONFIG_NAME, WEIGHTS_NAME, Head, load_strictly, read_state
 
 _NOT_ARCHITECTURE = frozenset(
-    "training grad_checkpointing distilled_training drop_prob p fused_attn".split()
+    ["training", "grad_checkpointing", "distilled_training", "drop_prob", "p", "fused_attn"]
 )
 """Attributes that do not change what a model computes in evaluation, but for rounding."""
 
