@@ -28,6 +28,8 @@ def test_importing_mjp_loads_nothing_heavy_and_draws_nothing():
         "import sys, mjp\n"
         "heavy = {'torch', 'timm', 'numpy', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
+        "import pkgutil\n"
+        "assert pkgutil.get_data('timm', 'version.py')\n"
         "import torch\n"
         "state = torch.get_rng_state()\n"
         "import timm\n"

@@ -11,6 +11,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 
 def register_when_timm_is_imported() -> None:
@@ -49,6 +50,9 @@ class _RegisteringLoader(Loader):
     def __init__(self, loader: Loader, finder: MetaPathFinder) -> None:
         self._loader = loader
         self._finder = finder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)  # Such as get_data, for those who only look.
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)

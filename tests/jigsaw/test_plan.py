@@ -69,12 +69,27 @@ def test_a_plan_is_frozen_and_can_be_rebuilt_with_replace():
     assert plan != draw()
 
 
+@pytest.mark.unchecked
 def test_part_of_a_plan_is_the_plan_of_those_images():
     plan = draw(pixels=(16, 16))
     images = torch.randn(3, 3, 64, 32)
     assert torch.equal(plan[1:].apply(images[1:]), plan.apply(images)[1:])
+    with pytest.raises(ConfigError, match=r"one image of a plan is plan\[1:2\]"):
+        plan[1]
+    with pytest.raises(TypeError):
+        list(plan)
     chosen = torch.tensor([2, 0])
     assert torch.equal(plan[chosen].apply(images[chosen]), plan.apply(images)[chosen])
+
+
+def test_plans_can_be_made_inside_vmap():
+    plan, images = draw(), torch.randn(3, 3, 64, 32)
+
+    def one(image, masked, source):
+        return JigsawPlan(GRID, masked[None], source[None]).apply(image[None])[0]
+
+    moved = torch.func.vmap(one)(images, plan.masked, plan.source)
+    assert torch.equal(moved, plan.apply(images))
 
 
 def test_the_memory_format_of_images_stays():
@@ -101,6 +116,9 @@ def test_gradients_flow_back_to_where_the_patches_came_from():
         ({"source": torch.zeros(2, 8, dtype=torch.int64)}, r"shape \(2, 8\), but 3 images"),
         ({"masked": torch.zeros(8, dtype=torch.bool)}, "one row for each image"),
         ({"grid": PatchGrid(3, 2)}, "3x2 grid need"),
+        ({"source": torch.zeros(3, 8, dtype=torch.int64)}, "plan.source must permute the masked"),
+        ({"masked": torch.zeros(3, 8, dtype=torch.bool)}, "plan.source must permute the masked"),
+        ({"source": torch.zeros(3, 8, dtype=torch.int64, device="meta")}, "source on meta"),
         ({"pixels": torch.zeros(3, 4)}, "plan.pixels must be torch.int64"),
         ({"pixels": torch.zeros(1, 4, dtype=torch.int64)}, "plan.pixels is for 1 images"),
     ],

@@ -70,8 +70,9 @@ def test_drawing_wants_a_generator_on_the_host(generator):
 
 def test_a_plan_in_the_wrong_place_or_of_another_type_is_refused(trio):
     model, images, plan = trio
-    with pytest.raises(mjp.ConfigError, match=r"pass the plan by its name"):
-        model(images, plan)
+    for method in (model, model.forward_features, model.forward_intermediates):
+        with pytest.raises(mjp.ConfigError, match="pass the plan by its name"):
+            method(images, plan)
     with pytest.raises(mjp.ConfigError, match="plan must be a JigsawPlan or None, got True"):
         model(images, plan=True)
     with pytest.raises(mjp.ConfigError, match="images must be a torch tensor, got list"):
@@ -80,7 +81,7 @@ def test_a_plan_in_the_wrong_place_or_of_another_type_is_refused(trio):
 
 def test_a_ratio_too_small_for_the_grid_is_said_instead_of_masking_nothing_in_silence():
     model = mjp.wrap(VITS["plain"].build(), mjp.MJPConfig(probability=1.0))
-    with pytest.warns(RuntimeWarning, match=r"masks none of the 8 patches.*use at least 0.064"):
+    with pytest.warns(RuntimeWarning, match=r"masks none of the 8 patches.*use at least 0.125"):
         assert model.draw_plan(VITS["plain"].images(), torch.Generator()) is None
 
 

@@ -159,7 +159,7 @@ def test_models_changed_in_ordinary_ways_come_back(model, tmp_path):
 
 
 def test_a_resized_swin_comes_back(tmp_path):
-    model = mjp.create_model("swin_tiny_patch4_window7_224", depths=(1, 1, 1, 1), embed_dim=24)
+    model = mjp.create_model("swin_tiny_patch4_window7_224", depths=(2, 2, 2, 2), embed_dim=24)
     mjp.save(model, tmp_path / "a")
     larger = mjp.load(tmp_path / "a", img_size=384)
     mjp.save(larger, tmp_path / "b")
@@ -167,14 +167,60 @@ def test_a_resized_swin_comes_back(tmp_path):
     assert torch.equal(mjp.load(tmp_path / "b").eval()(images), larger.eval()(images))
 
 
-def test_dropout_and_drop_path_come_back(tmp_path):
-    plain = timm.create_model(
-        "vit_tiny_patch16_224", **{**TINY, "depth": 3}, drop_path_rate=0.3, drop_rate=0.2
-    )
-    mjp.save(mjp.wrap(plain), tmp_path)
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: timm.create_model(
+            "vit_tiny_patch16_224",
+            **{**TINY, "depth": 3},
+            drop_path_rate=0.3,
+            drop_rate=0.2,
+            pos_drop_rate=0.1,
+            proj_drop_rate=0.15,
+            attn_drop_rate=0.25,
+            patch_drop_rate=0.5,
+        ),
+        lambda: OTHERS["swin"].build(
+            drop_path_rate=0.3, drop_rate=0.2, proj_drop_rate=0.15, attn_drop_rate=0.25
+        ),
+        lambda: timm.create_model("resnet18", drop_rate=0.2, global_pool="avgmax"),
+    ],
+    ids=["vit", "swin", "resnet"],
+)
+def test_dropout_of_every_kind_comes_back(build, tmp_path):
+    model = mjp.wrap(build())
+    mjp.save(model, tmp_path)
+    again = mjp.load(tmp_path).timm_arguments()
+    expected = model.timm_arguments()
+    for name in [name for name in expected if "drop" in name]:
+        assert expected[name] > 0
+        assert again[name] == pytest.approx(expected[name]), name
+
+
+def test_every_tensor_comes_back_in_its_own_precision(tmp_path):
+    model = tiny().half()
+    model.pos_embed.data = model.pos_embed.data.float()
+    mjp.save(model, tmp_path)
     again = mjp.load(tmp_path)
-    assert again.head_drop.p == 0.2
-    assert again.blocks[-1].drop_path1.drop_prob == pytest.approx(0.3)
+    assert {name: tensor.dtype for name, tensor in again.state_dict().items()} == {
+        name: tensor.dtype for name, tensor in model.state_dict().items()
+    }
+    assert again.pos_embed.requires_grad
+
+
+def test_a_feature_extractor_is_not_saved_or_loaded_as_a_model(tmp_path):
+    features = mjp.create_model("vit_tiny_patch16_224", features_only=True, **{**TINY, "depth": 3})
+    with pytest.raises(mjp.ConfigError, match="whose unused layers are gone"):
+        mjp.save(features, tmp_path / "a")
+    with pytest.raises(mjp.CheckpointError, match="the model would differ: in"):
+        mjp.save(features.model, tmp_path / "a")
+    mjp.save(tiny(depth=3), tmp_path / "b")
+    with pytest.raises(mjp.ConfigError, match=r"for features, use timm.create_model\('local-dir:"):
+        mjp.load(tmp_path / "b", features_only=True)
+    again = timm.create_model(
+        f"local-dir:{tmp_path / 'b'}", pretrained=True, features_only=True, out_indices=(1,)
+    )
+    assert again(VITS["plain"].images())[0].shape == (4, 48, 4, 2)
 
 
 @pytest.mark.parametrize("name", ["vit_base_patch16_224.dino", "resnet50.tv_in1k"])
@@ -385,6 +431,38 @@ def test_weights_for_another_grid_are_resampled_and_another_head_can_be_kept(tmp
     assert torch.equal(model.head.weight, head)
     plain.set_input_size(img_size=(384, 384))
     torch.testing.assert_close(model.pos_embed, plain.pos_embed)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod."])
+def test_weights_saved_from_ddp_or_compiled_models_load(prefix, tmp_path):
+    plain = VITS["plain"].build()
+    state = {prefix + name: tensor for name, tensor in plain.state_dict().items()}
+    torch.save({"state_dict": state}, tmp_path / "w.pth")
+    model = tiny()
+    mjp.load_weights(model, tmp_path / "w.pth")
+    assert torch.equal(model.head.weight, plain.head.weight)
+
+
+def test_what_timms_training_saves_loads_and_of_it_the_averaged_weights(tmp_path):
+    import argparse
+
+    from timm.utils import CheckpointSaver, ModelEmaV3
+
+    plain = VITS["plain"].build()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    average = ModelEmaV3(VITS["plain"].build())
+    saver = CheckpointSaver(
+        plain,
+        optimizer,
+        args=argparse.Namespace(model="vit_tiny_patch16_224"),
+        model_ema=average,
+        checkpoint_dir=str(tmp_path),
+        recovery_dir=str(tmp_path),
+    )
+    saver.save_checkpoint(0, 1.0)
+    model = tiny()
+    mjp.load_weights(model, tmp_path / "last.pth.tar")
+    assert torch.equal(model.head.weight, average.module.head.weight)
 
 
 def test_weights_of_another_configuration_are_refused_with_the_keys(tmp_path):

@@ -89,6 +89,14 @@ def test_features_only_takes_a_plan_too():
     assert torch.equal(feature_map, expected)
     assert not torch.equal(feature_map, net(images)[0])
     assert net.localization_loss(plan) > 0
+    assert {"model.pos_embed", "model.unknown_position"} <= net.no_weight_decay()
+
+
+@pytest.mark.unchecked
+def test_features_only_refuses_what_the_model_refuses():
+    net = timm.create_model("mjp_resnet18", features_only=True)
+    with pytest.raises(mjp.ConfigError, match="images must be in floating point"):
+        net(torch.zeros(1, 3, 64, 32, dtype=torch.int64))
 
 
 def test_resizing_224_to_384_resamples_the_table_as_timm_does_and_keeps_the_unknown_row():

@@ -16,7 +16,8 @@ class JigsawPlan:
 
     Args:
         masked: True where a patch is shuffled, so that its position is unknown.
-        source: output patch i is input patch source[i]; the identity where nothing is masked.
+        source: output patch i is input patch source[i]; a permutation of the masked patches among
+            themselves. (Checked on the CPU; on a GPU, looking would make the host wait.)
         pixels: where set, output pixel k of every patch is its input pixel pixels[k] (variant C).
     """
 
@@ -35,6 +36,11 @@ class JigsawPlan:
                     f"plan.{name} has shape {tuple(tensor.shape)}, but {expected[0]} images on a "
                     f"{self.grid} grid need {expected}"
                 )
+        if self.source.device != self.masked.device:
+            raise ConfigError(
+                f"plan.masked is on {self.masked.device}, plan.source on {self.source.device}"
+            )
+        _check_order(self.masked, self.source)
         if self.pixels is not None:
             _check_tensor("pixels", self.pixels, torch.int64)
             if self.pixels.shape[0] != expected[0]:
@@ -63,8 +69,12 @@ class JigsawPlan:
     def device(self) -> torch.device:
         return self.masked.device
 
+    __iter__ = None  # A plan is no sequence of plans, though parts of it are plans.
+
     def __getitem__(self, images: slice | Tensor) -> "JigsawPlan":
         """The plan of some of the images, chosen by a slice or an index tensor."""
+        if isinstance(images, int):
+            raise ConfigError(f"one image of a plan is plan[{images}:{images + 1}]")
         pixels = None if self.pixels is None else self.pixels[images]
         return JigsawPlan(self.grid, self.masked[images], self.source[images], pixels)
 
@@ -127,7 +137,8 @@ class JigsawPlan:
         if pixels is not None:
             patches = _take_pixels(patches, pixels)
         moved = self.grid.join(patches)
-        if images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous():
+        channels_last = images.stride(1) == 1 < images.shape[1]
+        if channels_last:
             return moved.contiguous(memory_format=torch.channels_last)
         return moved
 
@@ -157,6 +168,23 @@ def _take_pixels(
             f"has {flat.shape[3]}"
         )
     return flat.gather(3, pixels[:, None, None, :].expand_as(flat)).reshape(patches.shape)
+
+
+def _check_order(masked: Tensor, source: Tensor) -> None:
+    """Raises where some patch is lost, doubled, or moved though it is not masked."""
+    if source.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    places = torch.arange(source.shape[1])
+    try:
+        permuted = torch.equal(source.sort(dim=1).values, places.expand_as(source))
+        stays = bool(((source == places) | masked).all())
+    except RuntimeError:  # Inside torch.func.vmap there are no values to look at.
+        return
+    if not (permuted and stays):
+        raise ConfigError(
+            "plan.source must permute the masked patches of each image among themselves and leave "
+            "the others where they are"
+        )
 
 
 def _check_tensor(name: str, tensor: Tensor, dtype: torch.dtype) -> None:

@@ -1,6 +1,7 @@
 """`MJPBackbone`: what every wrapped model can do, whichever family it is of."""
 
 import copy
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +45,8 @@ class MJPBackbone(TimmModel):
             )
         wrapped = cls.__new__(cls)
         wrapped.__dict__.update(vars(model))
-        # What is added or removed here is not to be added or removed there.
+        # What is added or removed here is not to be added or removed there. Hooks stay shared, so
+        # that the handles that callers have go on removing them.
         for name in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
             wrapped.__dict__[name] = copy.copy(wrapped.__dict__[name])
         wrapped.__dict__["_compiled_call_impl"] = None  # Compiled from the forward of the other.
@@ -69,6 +71,7 @@ class MJPBackbone(TimmModel):
                 self.unknown_position = nn.Parameter(table.new_empty(1, 1, dim))
             if config.localization is not None:
                 self.locator = Locator(config.localization, dim).to(table.device, table.dtype)
+                self.locator.train(self.training)
         self._init_added()
 
     def _init_added(self) -> None:
@@ -140,7 +143,8 @@ class MJPBackbone(TimmModel):
         if round(config.ratio * grid.num_patches) == 0 and config.pixels == "keep":
             warnings.warn(
                 f"a ratio of {config.ratio:g} masks none of the {grid.num_patches} patches of "
-                f"these images, so there is no jigsaw; use at least {0.51 / grid.num_patches:.2g}",
+                "these images, so there is no jigsaw; use at least "
+                f"{math.ceil(1000 / grid.num_patches) / 1000:g}",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -172,7 +176,7 @@ class MJPBackbone(TimmModel):
                 plan.check_fits(plan.batch, fixed, plan.device)
             masked = plan.grid.mask_on(grid, plan.masked)
         target = grid.coordinates(table.device)
-        share = known_share(masked, grid, table.device)
+        share = known_share(masked, grid, table)
         return loss + localization_loss(self.locator(table, target, share), target, share)
 
     def _untouched(self) -> Float[Tensor, ""]:

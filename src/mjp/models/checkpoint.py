@@ -20,11 +20,20 @@ from mjp.jigsaw.grid import pair_of_sides
 from mjp.models.backbone import MJPBackbone
 from mjp.models.config import MJPConfig
 from mjp.models.factory import build
+from mjp.models.features import MJPFeatures
 from mjp.models.registry import PREFIX
 from mjp.models.weights import CONFIG_NAME, WEIGHTS_NAME, Head, load_strictly, read_state
 
 _NOT_ARCHITECTURE = frozenset(
-    ["training", "grad_checkpointing", "distilled_training", "drop_prob", "p", "fused_attn"]
+    [
+        "training",
+        "grad_checkpointing",
+        "distilled_training",
+        "drop_prob",
+        "p",
+        "fused_attn",
+        "target_shift_size",
+    ]
 )
 """Attributes that do not change what a model computes in evaluation, but for rounding."""
 
@@ -41,6 +50,8 @@ def save(model: nn.Module, path: str | Path) -> None:
             (name for name in ("module", "_orig_mod", "model") if hasattr(model, name)), ""
         )
         hint = f"; this one holds a model in its .{inner}" if inner else "; see mjp.wrap"
+        if isinstance(model, MJPFeatures):
+            hint = ", whose unused layers are gone; save the model before it is made one"
         raise ConfigError(f"mjp.save writes wrapped models, not a {type(model).__name__}{hint}")
     arguments = _describe(model)
     folder = Path(path)
@@ -75,8 +86,13 @@ def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
     Args:
         head: `keep` draws a new classifier, for another num_classes.
         arguments: override what was saved, as for `mjp.create_model`; with img_size, the position
-            table is resampled.
+            table is resampled, and the windows of a Swin grow with the image.
     """
+    if arguments.get("features_only"):
+        raise ConfigError(
+            "mjp.load gives whole models; for features, use timm.create_model("
+            f"'local-dir:{path}', pretrained=True, features_only=True)"
+        )
     folder = Path(path)
     architecture, pretrained_cfg, saved = _read_config(folder)
     config = MJPConfig.from_dict(saved.pop("mjp"))
@@ -89,9 +105,9 @@ def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
         ) from error
     state = read_state(folder)
     load_strictly(model, state, folder, head)
-    kinds = {tensor.dtype for tensor in state.values() if tensor.is_floating_point()}
-    if len(kinds) == 1:
-        model.to(kinds.pop())
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if name in state:
+            tensor.data = tensor.data.to(state[name].dtype)
     if img_size is not None:
         if not hasattr(model, "set_input_size"):
             raise ConfigError(f"{architecture} takes images of any size; leave img_size out")
@@ -151,7 +167,8 @@ def _describe(model: MJPBackbone) -> dict[str, Any]:
     if difference:
         raise CheckpointError(
             f"built again as {architecture} with {arguments}, the model would differ: {difference}."
-            " Make it with mjp.create_model and the same arguments, which are then recorded"
+            " A model made with mjp.create_model records its arguments; a new head is made with "
+            "model.reset_classifier(num_classes)"
         )
     return arguments
 

@@ -40,6 +40,12 @@ ADAPTERS: Mapping[type[nn.Module], type[MJPBackbone]] = MappingProxyType(
 )
 
 
+_NOT_OF_THE_MODEL = frozenset(
+    ["pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "features_only", "out_indices"]
+)
+"""Arguments that do not say what the model is."""
+
+
 def wrap(model: nn.Module, config: MJPConfig | None = None) -> MJPBackbone:
     """MJP around a timm model: the same weights, and the same outputs until a plan is passed.
 
@@ -98,11 +104,7 @@ def build(architecture: str, config: MJPConfig, pretrained: bool = False, **argu
     ):
         if name in arguments:
             raise ConfigError(f"{name} is no argument here; {instead}")
-    recorded = {
-        key: value
-        for key, value in arguments.items()
-        if key not in ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
-    }
+    recorded = {key: value for key, value in arguments.items() if key not in _NOT_OF_THE_MODEL}
 
     def construct(**timm_arguments: Any) -> MJPBackbone:
         # The entry itself, not timm.create_model: that would also load files named in arguments.

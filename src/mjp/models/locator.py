@@ -49,15 +49,18 @@ class Locator(nn.Module):
 
 
 def known_share(
-    masked: Bool[Tensor, "batch patches"] | None, grid: PatchGrid, device: torch.device
+    masked: Bool[Tensor, "batch patches"] | None, grid: PatchGrid, like: Tensor
 ) -> Float[Tensor, " patches"]:
     """How much each position counts: equally among an image's unmasked ones, images equally.
 
-    An image with no position left unmasked counts for nothing.
+    An image with no position left unmasked counts for nothing. In the precision of `like`, or in
+    single where that is less.
     """
+    dtype = torch.promote_types(like.dtype, torch.float32)
     if masked is None:
-        return torch.full((grid.num_patches,), 1 / grid.num_patches, device=device)
-    known = (~masked).float()
+        alike = 1 / grid.num_patches
+        return torch.full((grid.num_patches,), alike, dtype=dtype, device=like.device)
+    known = (~masked).to(dtype)
     share = known / known.sum(dim=1, keepdim=True).clamp(min=1)
     return share.sum(dim=0) / max(1, masked.shape[0])
 

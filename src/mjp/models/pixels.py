@@ -33,16 +33,17 @@ class PixelJigsaw(MJPBackbone):
     def forward_features(
         self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
     ) -> Tensor:
+        check_plan(plan, args)
         return super().forward_features(self._shuffled(x, plan), *args, **kwargs)
 
     def forward_intermediates(
         self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
     ) -> Any:
+        check_plan(plan, args)
         return super().forward_intermediates(self._shuffled(x, plan), *args, **kwargs)
 
     def _shuffled(self, images: Tensor, plan: JigsawPlan | None) -> Tensor:
         if plan is None:
             return images
-        check_plan(plan)
         plan.check_fits(images.shape[0], self.grid_of(images), images.device)
         return plan.apply(images)

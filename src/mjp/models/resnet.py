@@ -35,5 +35,6 @@ class MJPResNet(PixelJigsaw, ResNet):
         return {
             "in_chans": stem.in_channels,
             "num_classes": self.num_classes,
+            "global_pool": self.global_pool.pool_type,
             "drop_rate": self.drop_rate,
         }

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import JigsawPlan, PatchGrid
-from mjp.models.backbone import Rebound
+from mjp.models.backbone import Rebound, check_plan
 from mjp.models.pixels import PixelJigsaw
 
 
@@ -73,6 +73,10 @@ class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
             "num_heads": [block.attn.num_heads for block in first],
             "window_size": side if windows == [[side, side]] * len(windows) else windows,
             "strict_img_size": self.patch_embed.strict_img_size,
+            "always_partition": first[0].always_partition,
+            "drop_rate": self.head.drop.p,
+            "attn_drop_rate": first[0].attn.attn_drop.p,
+            "proj_drop_rate": first[0].attn.proj_drop.p,
             "drop_path_rate": getattr(self.layers[-1].blocks[-1].drop_path1, "drop_prob", 0.0),
         }
 
@@ -93,6 +97,7 @@ class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
     def _placed(
         self, method: Any, images: Tensor, plan: JigsawPlan | None, *args: Any, **kwargs: Any
     ) -> Any:
+        check_plan(plan, args)
         images = self._shuffled(images, plan)
         embed = partial(self._embed, plan=plan)
         return method(Rebound(self, "patch_embed", embed), images, *args, **kwargs)

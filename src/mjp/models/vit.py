@@ -92,11 +92,14 @@ class _ViTPositions(MJPBackbone):
             "dynamic_img_pad": self.patch_embed.dynamic_img_pad,
             "drop_rate": self.head_drop.p,
             "pos_drop_rate": self.pos_drop.p,
+            "patch_drop_rate": getattr(self.patch_drop, "prob", 0.0),
         }
         attention = getattr(self.blocks[0], "attn", None)  # Parallel blocks have none.
         if attention is not None:
             arguments["num_heads"] = attention.num_heads
             arguments["qkv_bias"] = attention.qkv.bias is not None
+            arguments["attn_drop_rate"] = attention.attn_drop.p
+            arguments["proj_drop_rate"] = attention.proj_drop.p
             last = self.blocks[-1].drop_path1
             arguments["drop_path_rate"] = getattr(last, "drop_prob", 0.0)
         return arguments
@@ -128,6 +131,7 @@ class _ViTPositions(MJPBackbone):
         self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
     ) -> Tensor:
         """timm's; with a plan, token i is that of patch plan.source[i]."""
+        check_plan(plan, args)
         if plan is None:
             return super().forward_features(x, *args, **kwargs)
         return self._planned(VisionTransformer.forward_features, x, plan, True, *args, **kwargs)
@@ -136,6 +140,7 @@ class _ViTPositions(MJPBackbone):
         self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
     ) -> Any:
         """timm's; with a plan, place i of a feature map is that of patch plan.source[i]."""
+        check_plan(plan, args)
         if plan is None:
             return super().forward_intermediates(x, *args, **kwargs)
         return self._planned(
@@ -145,7 +150,6 @@ class _ViTPositions(MJPBackbone):
     def _planned(
         self, method: Any, images: Tensor, plan: JigsawPlan, move: bool, *args: Any, **kwargs: Any
     ) -> Any:
-        check_plan(plan)
         plan.check_fits(images.shape[0], self.grid_of(images), images.device)
         if plan.pixels is not None:
             images, move = plan.apply(images), False

@@ -2,6 +2,7 @@
 
 import json
 import math
+from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from timm.layers import resample_abs_pos_embed
-from timm.models import swin_transformer, vision_transformer
+from timm.models import clean_state_dict, swin_transformer, vision_transformer
 from timm.models.swin_transformer import SwinTransformer
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
@@ -23,6 +24,9 @@ from mjp.models.backbone import MJPBackbone
 
 WEIGHTS_NAME = "model.safetensors"
 CONFIG_NAME = "config.json"
+
+STATES = ("state_dict_ema", "model_ema", "state_dict", "model", "model_state_dict")
+"""Where training programs put the weights in their files, averaged ones first, as timm reads."""
 
 PREFIX_TOKENS = ("cls_token", "dist_token", "reg_token")
 
@@ -38,7 +42,8 @@ def load_weights(model: MJPBackbone, path: str | Path, *, head: Head = "load") -
     Understands safetensors, torch files (nothing in them is executed), folders that `mjp.save` or
     timm wrote, and the checkpoints of the MJP paper's authors. Plain timm weights leave the unknown
     position and the locator as they are; a model without positions (variant B) leaves theirs out.
-    Position tables of another grid and patch kernels of another size are resampled, as timm does.
+    Position tables of another grid and patch kernels of another size are resampled, and of averaged
+    and plain weights in one file the averaged are taken, as timm does.
 
     Args:
         head: `keep` leaves the model's classifier as it is, to fine-tune on other classes.
@@ -57,7 +62,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise CheckpointError(f"there is no file of weights at {path}")
     state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
-    for wrapper in ("model", "state_dict", "model_state_dict"):
+    for wrapper in STATES:
         inner = state.get(wrapper)
         if isinstance(inner, Mapping):
             state = inner
@@ -71,8 +76,10 @@ def read_state(path: Path) -> dict[str, Tensor]:
         what = (
             f"holds {', '.join(map(repr, foreign[:5]))} beside tensors" if foreign else "is empty"
         )
-        raise CheckpointError(f"{path} {what}; expected named tensors, or those under 'model'")
-    return dict(state)
+        raise CheckpointError(
+            f"{path} {what}; expected named tensors, or those under one of {', '.join(STATES)}"
+        )
+    return dict(clean_state_dict(state))  # Drops the prefixes of DDP and torch.compile.
 
 
 def fit_to_model(
@@ -209,8 +216,9 @@ def _read_safetensors(path: Path) -> Mapping[str, Any]:
 
 
 def _read_torch(path: Path) -> Mapping[str, Any]:
-    # The authors' files hold their run's configuration too; it is read as a plain dictionary.
-    plain: list[Any] = [(OrderedDict, "yacs.config.CfgNode")]
+    # Files of training programs hold the run's settings too: timm's as a namespace, the authors' in
+    # a class of their own, which is read as a plain dictionary.
+    plain: list[Any] = [Namespace, (OrderedDict, "yacs.config.CfgNode")]
     try:
         with torch.serialization.safe_globals(plain):
             content = torch.load(path, map_location="cpu", weights_only=True)
