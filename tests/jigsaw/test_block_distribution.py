@@ -97,6 +97,18 @@ def test_scattered_masks_would_be_told_apart_from_blocks():
     assert stats.ks_2samp(*pairs).pvalue < 1e-9
 
 
+def test_patches_are_counted_in_whole_numbers_whatever_autocast_does():
+    grid = PatchGrid(48, 40)
+    block = torch.tensor([[[0, 0, 48, 40]]], dtype=torch.int32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        count = blocks._cells(block, grid).sum(dim=(2, 3))
+        inside = sample_plan(grid, 32, 0.9, torch.Generator().manual_seed(0))
+    assert count.dtype == torch.int64
+    assert count.item() == 1920
+    outside = sample_plan(grid, 32, 0.9, torch.Generator().manual_seed(0))
+    assert inside.masked.equal(outside.masked)
+
+
 @pytest.mark.parametrize("ratio", [0.03, 0.5, 0.97])
 def test_the_rule_ends_before_the_draws_run_out(ratio):
     grid = PatchGrid(24, 24)

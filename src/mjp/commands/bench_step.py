@@ -57,7 +57,9 @@ class Side:
         self.generator = generator_for(options.seed, "jigsaw") if with_mjp else None
         self.precision = setting.precision
         loss = self._loss_with_mjp if with_mjp else self._loss
-        self.loss: Callable[..., Tensor] = torch.compile(loss) if _compiled(setting) else loss
+        self.loss: Callable[..., Tensor] = loss
+        if setting.mode == "compiled":
+            self.loss = torch.compile(loss)
 
     def _autocast(self) -> Any:
         if self.precision == "bf16":
@@ -217,10 +219,6 @@ def _batch(setting: Setting, seed: int) -> tuple[Tensor, Tensor]:
     images = torch.randn(setting.batch, *shape, generator=generator)
     labels = torch.randint(1000, (setting.batch,), generator=generator)
     return images.to(setting.device), labels.to(setting.device)
-
-
-def _compiled(setting: Setting) -> bool:
-    return setting.mode == "compiled"
 
 
 def _wait(device: torch.device) -> None:

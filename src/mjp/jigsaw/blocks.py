@@ -111,9 +111,8 @@ def lay_blocks(grid: PatchGrid, num_masked: int, draws: BlockDraws) -> Iterator[
         left = (draws.left[:, number] * (grid.cols - wide + 1)).floor()
         tried = torch.stack((top, left, high, wide), dim=-1).to(torch.int32)
 
-        in_rows, in_cols = _covers(tried, grid)
-        free = (~masked).float()
-        new = ((in_rows.float() @ free) * in_cols).sum(dim=-1)
+        # In whole numbers: autocast would round a product of matrices, and with it the count.
+        new = (_cells(tried, grid) & ~masked[:, None]).sum(dim=(2, 3))
         accepted = fits & (new >= 1) & (new <= remaining[:, None]) & active[:, None]
         success = accepted.any(dim=1)
         first = accepted.int().argmax(dim=1)
@@ -121,9 +120,7 @@ def lay_blocks(grid: PatchGrid, num_masked: int, draws: BlockDraws) -> Iterator[
         tried = tried.gather(1, chosen.expand(-1, 1, 4)).squeeze(1)
         block = torch.where(active[:, None], tried, block)
 
-        in_rows, in_cols = _covers(block[:, None], grid)
-        cells = in_rows[:, 0, :, None] & in_cols[:, 0, None, :]
-        masked = masked | (cells & success[:, None, None])
+        masked = masked | (_cells(block[:, None], grid)[:, 0] & success[:, None, None])
         active = active & success & (masked.sum(dim=(1, 2)) < num_masked)
         yield Laid(masked=masked, block=block, accepted=success)
         if device.type == "cpu" and not active.any():
@@ -150,10 +147,13 @@ def complete(
     return masked.scatter(1, nearest, True)
 
 
-def _covers(
+def _cells(
     block: Int32[Tensor, "batch blocks 4"], grid: PatchGrid
-) -> tuple[Bool[Tensor, "batch blocks rows"], Bool[Tensor, "batch blocks cols"]]:
+) -> Bool[Tensor, "batch blocks rows cols"]:
+    """Which cells of the grid each block covers."""
     row = torch.arange(grid.rows, dtype=torch.int32, device=block.device)
     col = torch.arange(grid.cols, dtype=torch.int32, device=block.device)
     top, left, high, wide = block[..., None].unbind(dim=2)
-    return (row >= top) & (row < top + high), (col >= left) & (col < left + wide)
+    in_rows = (row >= top) & (row < top + high)
+    in_cols = (col >= left) & (col < left + wide)
+    return in_rows[..., :, None] & in_cols[..., None, :]

@@ -43,10 +43,10 @@ class JigsawPlan:
         _check_order(self.masked, self.source)
         if self.pixels is not None:
             _check_tensor("pixels", self.pixels, torch.int64)
-            if self.pixels.shape[0] != expected[0]:
+            if self.pixels.shape[0] != expected[0] or self.pixels.device != self.device:
                 raise ConfigError(
-                    f"plan.pixels is for {self.pixels.shape[0]} images, plan.masked for "
-                    f"{expected[0]}"
+                    f"plan.pixels is for {self.pixels.shape[0]} images on {self.pixels.device}, "
+                    f"plan.masked for {expected[0]} on {self.device}"
                 )
 
     @classmethod
@@ -137,8 +137,7 @@ class JigsawPlan:
         if pixels is not None:
             patches = _take_pixels(patches, pixels)
         moved = self.grid.join(patches)
-        channels_last = images.stride(1) == 1 < images.shape[1]
-        if channels_last:
+        if images.stride(1) == 1 < images.shape[1]:
             return moved.contiguous(memory_format=torch.channels_last)
         return moved
 
