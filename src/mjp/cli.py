@@ -1,34 +1,41 @@
 """The command line: `mjp VERB …`. Parses with light imports only, then loads the verb asked for."""
 
+import os
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from tyro.conf import subcommand
 
 from mjp import __version__
-from mjp.commands.options import BenchPlanOptions, BenchStepOptions, DemoOptions
-from mjp.core.errors import CheckpointError, MjpError
+from mjp.commands.options import (
+    DEFAULT_RECIPE,
+    BenchPlanOptions,
+    BenchStepOptions,
+    CheckOptions,
+    DemoOptions,
+    TrainOptions,
+)
+from mjp.core.errors import CheckpointError, ConfigError, MjpError
+from mjp.train.interruption import StoppedError
+from mjp.train.recipe import Recipe, read_recipe, with_variant
+from mjp.train.runs import recipe_of_run
 
 Bench = (
     Annotated[BenchStepOptions, subcommand("step")]
     | Annotated[BenchPlanOptions, subcommand("plan")]
 )
-Verb = (
-    Annotated[DemoOptions, subcommand("demo")]
-    | Annotated[
-        Bench, subcommand("bench", description="Measure what MJP costs, as a ratio in one run.")
-    ]
-)
 
 _RUNNERS = {
     DemoOptions: "mjp.commands.demo",
+    TrainOptions: "mjp.commands.train",
+    CheckOptions: "mjp.commands.check",
     BenchStepOptions: "mjp.commands.bench_step",
     BenchPlanOptions: "mjp.commands.bench_plan",
 }
 
-_EXTRAS = {"matplotlib": "demo", "skimage": "demo"}
+_EXTRAS = {"matplotlib": "demo", "skimage": "demo", "datasets": "hub"}
 """Packages that only some verbs need, and the extra of mjp that brings each."""
 
 DONE, FAILED, ASKED_WRONGLY, INTERRUPTED = 0, 1, 2, 130
@@ -40,35 +47,94 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments == ["--version"]:
         print(f"mjp {__version__}")
         sys.exit(DONE)
+    try:
+        name, recipe = _chosen_recipe(arguments)
+    except MjpError as error:
+        sys.exit(_failed(error))
     options = tyro.cli(
-        Verb,
+        _verbs(name, recipe),
         prog="mjp",
         description="Vision transformers with Masked Jigsaw Puzzle position embeddings.",
         args=arguments,
     )
-    sys.exit(_run(options))
+    sys.exit(_run(options, name))
 
 
-def _run(options: object) -> int:
+def _verbs(name: str, recipe: Recipe) -> Any:
+    """The verbs; those that take a recipe have its values as defaults of their flags."""
+    training = TrainOptions(name=name, recipe=recipe)
+    checking = CheckOptions(name=name, recipe=recipe)
+    return (
+        Annotated[DemoOptions, subcommand("demo")]
+        | Annotated[TrainOptions, subcommand("train", default=training)]
+        | Annotated[CheckOptions, subcommand("check", default=checking)]
+        | Annotated[
+            Bench, subcommand("bench", description="Measure what MJP costs, as a ratio in one run.")
+        ]
+    )
+
+
+def _chosen_recipe(arguments: list[str]) -> tuple[str, Recipe]:
+    """The recipe that the arguments name, so that flags can then change its values."""
+    if not arguments or arguments[0] not in ("train", "check"):
+        return DEFAULT_RECIPE, Recipe()
+    named = len(arguments) > 1 and not arguments[1].startswith("-")
+    name = arguments[1] if named else DEFAULT_RECIPE
+    out = _value_of(arguments, "--out")
+    if not named and "--resume" in arguments and out is not None:
+        return name, recipe_of_run(out)
+    recipe = read_recipe(name)
+    variant = _value_of(arguments, "--variant")
+    return name, recipe if variant is None else with_variant(recipe, variant)
+
+
+def _value_of(arguments: list[str], flag: str) -> str | None:
+    for place, argument in enumerate(arguments):
+        if argument.startswith(f"{flag}="):
+            return argument.partition("=")[2]
+        if argument == flag and place + 1 < len(arguments):
+            return arguments[place + 1]
+    return None
+
+
+def _run(options: Any, name: str) -> int:
     try:
+        if getattr(options, "name", name) != name:
+            raise ConfigError(
+                f"name the recipe before its flags: mjp train {options.name} --flag value"
+            )
         import_module(_RUNNERS[type(options)]).run(options)
     except MjpError as error:
-        print(f"mjp: {error}", file=sys.stderr)
-        asked_wrongly = isinstance(error, ValueError) and not isinstance(error, CheckpointError)
-        return ASKED_WRONGLY if asked_wrongly else FAILED
+        return _failed(error)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in _EXTRAS:
             raise
         package = error.name.split(".")[0]
-        print(f"mjp: this needs {package}: pip install 'mjp[{_EXTRAS[package]}]'", file=sys.stderr)
+        _complain(f"this needs {package}: pip install 'mjp[{_EXTRAS[package]}]'")
         return FAILED
     except KeyboardInterrupt:
-        print("mjp: interrupted", file=sys.stderr)
+        _complain("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         return FAILED
     except OSError as error:
-        print(f"mjp: {error}", file=sys.stderr)
+        _complain(str(error))
         return FAILED
     return DONE
+
+
+def _failed(error: MjpError) -> int:
+    """Says what went wrong; the exit status for it."""
+    if isinstance(error, StoppedError):
+        _complain(str(error))
+        return 128 + error.number
+    asked_wrongly = isinstance(error, ValueError) and not isinstance(error, CheckpointError)
+    rank = int(os.environ.get("RANK", "0"))
+    if rank == 0 or not asked_wrongly:  # All processes were asked the same; one complains.
+        _complain(f"{error}" if rank == 0 else f"process {rank}: {error}")
+    return ASKED_WRONGLY if asked_wrongly else FAILED
+
+
+def _complain(text: str) -> None:
+    print(f"mjp: {text}", file=sys.stderr)

@@ -14,10 +14,10 @@ from torch import Tensor
 from mjp.commands.options import DemoOptions
 from mjp.commands.terminal import progress, results
 from mjp.core.errors import ConfigError
+from mjp.core.ranges import check_ratio
 from mjp.core.records import Record, append_records
 from mjp.core.seeds import generator_for
 from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
-from mjp.jigsaw.sampling import check_ratio
 from mjp.models.config import MJPConfig
 from mjp.models.factory import wrap
 

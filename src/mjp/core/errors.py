@@ -15,3 +15,11 @@ class UnsupportedModelError(MjpError, ValueError):
 
 class CheckpointError(MjpError, ValueError):
     """A file of weights that is damaged, foreign, or does not fit the model."""
+
+
+class DataError(MjpError):
+    """Images or labels that cannot be used as they are."""
+
+
+class TrainingError(MjpError):
+    """A run that cannot go on, such as one whose loss is no number any more."""

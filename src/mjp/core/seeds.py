@@ -5,6 +5,13 @@ import hashlib
 import torch
 
 
+def seed_for(seed: int, purpose: str, *, rank: int = 0, step: int = 0) -> int:
+    """A seed of 63 bits that depends on all of the arguments."""
+    key = f"{seed}/{purpose}/{rank}/{step}".encode()
+    digest = hashlib.blake2b(key, digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
+
+
 def generator_for(
     seed: int,
     purpose: str,
@@ -18,6 +25,4 @@ def generator_for(
     Being a function of the step, it needs no state in a checkpoint: a resumed run asks for the
     generator of its step and gets the draws that the uninterrupted run had.
     """
-    key = f"{seed}/{purpose}/{rank}/{step}".encode()
-    digest = hashlib.blake2b(key, digest_size=8).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest) >> 1)
+    return torch.Generator(device).manual_seed(seed_for(seed, purpose, rank=rank, step=step))

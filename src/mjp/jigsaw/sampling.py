@@ -1,20 +1,18 @@
 """`sample_plan`: draws a jigsaw for a batch, on the device of the work, without a host sync."""
 
-import math
 import warnings
 from functools import cache
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from mjp.core.errors import ConfigError
+from mjp.core.ranges import Shape, check_ratio
 from mjp.jigsaw import blocks
 from mjp.jigsaw.grid import PatchGrid, pair_of_sides
 from mjp.jigsaw.plan import JigsawPlan
-
-Shape = Literal["block", "scatter"]
 
 
 def sample_plan(
@@ -65,13 +63,6 @@ def sample_plan(
         keys = torch.rand(batch, high * wide, generator=generator, device=generator.device)
         plan = JigsawPlan(grid, plan.masked, plan.source, pixels=keys.argsort(dim=1))
     return plan
-
-
-def check_ratio(name: str, value: float) -> None:
-    """Raises unless the value is a number in [0, 1]."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= 1 or math.isnan(value):
-        raise ConfigError(f"{name} must be a number between 0 and 1, got {value!r}")
 
 
 def same_device(one: torch.device, other: torch.device) -> bool:

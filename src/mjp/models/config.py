@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from mjp.core.errors import ConfigError
-from mjp.jigsaw.sampling import Shape, check_ratio
+from mjp.core.ranges import Shape, check_ratio
 
 Positions = Literal["unknown", "own", "indexed", "none"]
 Localization = Literal["mlp", "linear", "pca"]

@@ -159,6 +159,16 @@ def load_strictly(
     model.load_state_dict(dict(state), strict=True)
 
 
+def head_fits(model: MJPBackbone, state: Mapping[str, Tensor]) -> bool:
+    """Whether the classifier among these tensors is for as many classes as the model's."""
+    own, heads = model.state_dict(), _head_names(model)
+    return all(
+        name in state and state[name].shape == tensor.shape
+        for name, tensor in own.items()
+        if name.startswith(heads)
+    )
+
+
 def _head_names(model: MJPBackbone) -> tuple[str, ...]:
     """How the names of the classifier's parameters start."""
     heads = model.get_classifier()

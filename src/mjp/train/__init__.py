@@ -1,1 +1,1 @@
-"""Training: what changes over the course of a run."""
+"""Training: the recipe, and the loop that carries it out."""

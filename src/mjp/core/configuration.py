@@ -1,0 +1,155 @@
+"""Frozen dataclasses from TOML and back: strict about names and types, helpful about mistakes."""
+
+import difflib
+import json
+import tomllib
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from mjp.core.errors import ConfigError
+
+Configuration = TypeVar("Configuration")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file; an error that names the file and the line where it is none."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no TOML file: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def from_mapping(
+    cls: type[Configuration], values: Mapping[str, Any], *, where: str, section: str = ""
+) -> Configuration:
+    """The configuration with these values, nested sections included, and defaults for the rest.
+
+    Args:
+        where: what to call the origin of the values in an error, such as the name of a file.
+    """
+    hints = get_type_hints(cls)
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in names:
+            raise ConfigError(
+                f"{where}: {_dotted(section, name)} is unknown{suggestion(name, names)}"
+            )
+    found = {
+        name: _convert(value, hints[name], where, _dotted(section, name))
+        for name, value in values.items()
+    }
+    try:
+        return cls(**found)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def suggestion(name: str, names: list[str]) -> str:
+    """What was perhaps meant, or what there is."""
+    close = difflib.get_close_matches(name, names, n=2)
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return f"; there is {', '.join(names)}"
+
+
+def to_toml(configuration: Any) -> str:
+    """The configuration as TOML that `from_mapping` reads back; None becomes `"none"`."""
+    return "\n".join(_lines(configuration, "")) + "\n"
+
+
+def flatten(configuration: Any, section: str = "") -> dict[str, Any]:
+    """Every value by its dotted name."""
+    flat: dict[str, Any] = {}
+    for field in fields(configuration):
+        value = getattr(configuration, field.name)
+        name = _dotted(section, field.name)
+        flat |= flatten(value, name) if is_dataclass(value) else {name: value}
+    return flat
+
+
+def _lines(configuration: Any, section: str) -> Iterator[str]:
+    nested = []
+    for field in fields(configuration):
+        value = getattr(configuration, field.name)
+        if is_dataclass(value):
+            nested.append((field.name, value))
+        else:
+            yield f"{field.name} = {_toml(value)}"
+    for name, value in nested:
+        yield ""
+        yield f"[{_dotted(section, name)}]"
+        yield from _lines(value, _dotted(section, name))
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return '"none"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def _convert(value: Any, hint: Any, where: str, name: str) -> Any:
+    """The value as its declared type, or an error; `"none"` is None where that is allowed."""
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if type(None) in options and value == "none":
+        return None
+    for option in options:
+        fitted = _fit(value, option, where, name)
+        if fitted is not _NO_FIT:
+            return fitted
+    raise ConfigError(f"{where}: {name} must be {_words(hint)}, got {value!r}")
+
+
+_NO_FIT = object()
+
+
+def _fit(value: Any, hint: Any, where: str, name: str) -> Any:
+    origin = get_origin(hint)
+    if is_dataclass(hint) and isinstance(value, Mapping):
+        return from_mapping(hint, value, where=where, section=name)  # type: ignore[arg-type]
+    if origin is Literal:
+        return value if value in get_args(hint) and type(value) is not bool else _NO_FIT
+    if origin is tuple and isinstance(value, (list, tuple)):
+        kinds = get_args(hint)
+        kinds = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
+        if len(kinds) != len(value):
+            return _NO_FIT
+        parts = [_fit(v, kind, where, name) for v, kind in zip(value, kinds, strict=True)]
+        return _NO_FIT if any(part is _NO_FIT for part in parts) else tuple(parts)
+    if origin is dict and isinstance(value, Mapping):
+        return dict(value)
+    if hint is float and type(value) is int:
+        return float(value)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    return value if isinstance(hint, type) and type(value) is hint else _NO_FIT
+
+
+def _words(hint: Any) -> str:
+    origin = get_origin(hint)
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    if origin in (Union, types.UnionType):
+        return " or ".join('"none"' if o is type(None) else _words(o) for o in get_args(hint))
+    if origin is tuple:
+        return "a list of " + ", ".join(_words(o) for o in get_args(hint) if o is not Ellipsis)
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    if hint in names:
+        return names[hint]
+    return "a table" if origin is dict or is_dataclass(hint) else str(hint)
+
+
+def _dotted(section: str, name: str) -> str:
+    return f"{section}.{name}" if section else name

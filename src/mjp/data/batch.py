@@ -1,0 +1,173 @@
+"""`Batch`, and the last steps to it, common to all feeds: normalise, erase, mix, soften labels."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64, UInt8
+from timm.data import Mixup
+from timm.data.mixup import mixup_target
+from torch import Tensor
+
+from mjp.core.seeds import generator_for, seed_for
+from mjp.data.boxes import Boxes, erase_boxes
+from mjp.data.settings import AugmentSettings
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What one pass of one process trains on.
+
+    Args:
+        targets: a distribution over the classes for each image.
+        step: the training step, from 0.
+        rows: which rows of the step's whole batch these are; on the host.
+    """
+
+    images: Float[Tensor, "batch 3 height width"]
+    targets: Float[Tensor, "batch classes"]
+    step: int
+    rows: Int64[Tensor, " batch"]
+
+
+@dataclass(frozen=True, eq=False)
+class EvalBatch:
+    """Validation images; the last batches are filled up with images that do not count."""
+
+    images: Float[Tensor, "batch 3 height width"]
+    labels: Int64[Tensor, " batch"]
+    counted: Bool[Tensor, " batch"]
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """The images that a model takes: height and width, and how levels are normalised."""
+
+    size: tuple[int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def normalize(
+        self, images: UInt8[Tensor, "batch 3 height width"]
+    ) -> Float[Tensor, "batch 3 height width"]:
+        """Levels 0 to 255 as numbers around 0."""
+        mean, std = (_channels(values, images.device) for values in (self.mean, self.std))
+        return (images.float() - 255 * mean) / (255 * std)
+
+    def fill(self, device: torch.device) -> UInt8[Tensor, " 3"]:
+        """The mean colour, in levels."""
+        return (255 * _channels(self.mean, device)).round().flatten().to(torch.uint8)
+
+
+class Finisher:
+    """Turns augmented bytes into the batch that the model is trained on.
+
+    Everything drawn is drawn for the whole batch of the step, from the seed and the step, and then
+    taken by rows: so it does not depend on how the batch is divided.
+
+    Args:
+        batch: images of a step, over all processes and passes.
+    """
+
+    def __init__(
+        self,
+        settings: AugmentSettings,
+        image_format: ImageFormat,
+        num_classes: int,
+        batch: int,
+        seed: int,
+    ) -> None:
+        self._settings = settings
+        self._format = image_format
+        self._num_classes = num_classes
+        self._batch = batch
+        self._seed = seed
+        self._mix = None
+        if settings.mixup or settings.cutmix:
+            self._mix = Mixup(
+                mixup_alpha=settings.mixup,
+                cutmix_alpha=settings.cutmix,
+                prob=settings.mix_probability,
+                switch_prob=settings.switch_probability,
+                label_smoothing=settings.smoothing,
+                num_classes=num_classes,
+            )
+
+    def __call__(
+        self,
+        images: UInt8[Tensor, "batch 3 height width"],
+        labels: Int64[Tensor, " batch"],
+        step: int,
+        rows: Int64[Tensor, " batch"],
+    ) -> Batch:
+        normal = self._format.normalize(images)
+        if self._settings.erasing:
+            generator = generator_for(self._seed, "erasing", step=step)
+            boxes, chosen = erase_boxes(
+                self._batch, self._format.size, self._settings.erasing, generator
+            )
+            seed = seed_for(self._seed, "noise", step=step)
+            normal = erase(normal, boxes[rows], chosen[rows], seed, rows)
+        if self._mix is None:
+            targets = mixup_target(labels, self._num_classes, 1.0, self._settings.smoothing)
+        else:
+            with _numpy_seeded(seed_for(self._seed, "mix", step=step)):
+                normal, targets = self._mix(normal, labels)
+        return Batch(normal, targets, step, rows)
+
+
+def erase(
+    images: Float[Tensor, "batch 3 height width"],
+    boxes: Boxes,
+    chosen: Bool[Tensor, " batch"],
+    seed: int,
+    rows: Int64[Tensor, " batch"],
+) -> Float[Tensor, "batch 3 height width"]:
+    """Fills the chosen images' boxes with normal noise, in place.
+
+    The noise is a window, at a place of the image's own, on one large field that the seed draws: so
+    an image's noise does not depend on which others are computed with it.
+    """
+    where = chosen.nonzero()[:, 0]
+    if not len(where):
+        return images
+    height, width = images.shape[2:]
+    shifts = torch.stack((rows * 7919 % (height + 1), rows * 104729 % (width + 1)))
+    table = torch.cat((where[None], boxes.stacked()[:, where], shifts[:, where]))
+    if images.is_cuda:
+        table = table.pin_memory()
+    index, top, left, high, wide, down, across = table.to(images.device, non_blocking=True)
+    generator = torch.Generator(images.device).manual_seed(seed)
+    field = torch.randn(3, 2 * height, 2 * width, generator=generator, device=images.device)
+    row = torch.arange(height, device=images.device)
+    col = torch.arange(width, device=images.device)
+    noise = field[:, (down[:, None] + row)[:, :, None], (across[:, None] + col)[:, None, :]]
+    in_rows = (row >= top[:, None]) & (row < (top + high)[:, None])
+    in_cols = (col >= left[:, None]) & (col < (left + wide)[:, None])
+    inside = (in_rows[:, :, None] & in_cols[:, None, :])[:, None]
+    images[index] = torch.where(inside, noise.transpose(0, 1).to(images.dtype), images[index])
+    return images
+
+
+@contextmanager
+def _numpy_seeded(seed: int) -> Iterator[None]:
+    """timm's mixup draws from NumPy's global generator; this seeds it and puts it back."""
+    state = np.random.get_state()
+    np.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        np.random.set_state(state)
+
+
+def _channels(values: tuple[float, ...], device: torch.device) -> Float[Tensor, "3 1 1"]:
+    key = (values, device)
+    if key not in _CHANNELS:
+        _CHANNELS[key] = torch.tensor(values, device=device)[:, None, None]
+    return _CHANNELS[key]
+
+
+_CHANNELS: dict[tuple[tuple[float, ...], torch.device], Tensor] = {}
+"""Constants on each device, so that a step does not copy them there again."""

@@ -1,0 +1,98 @@
+"""Sets that need no file: scikit-learn's digits, and one in which positions decide the class."""
+
+from typing import Literal
+
+import numpy as np
+
+from mjp.data.source import Sample, Source
+
+Split = Literal["train", "val"]
+
+
+class DigitsSource(Source):
+    """scikit-learn's 1,797 handwritten digits of 8x8 pixels; every fifth is for validation."""
+
+    def __init__(self, split: Split) -> None:
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        held_out = np.arange(len(digits.target)) % 5 == 4
+        chosen = np.flatnonzero(held_out if split == "val" else ~held_out)
+        grey = np.round(digits.images[chosen] * (255 / 16)).astype(np.uint8)
+        self._images = np.repeat(grey[..., None], 3, axis=-1)
+        self._split = split
+        super().__init__(tuple("0123456789"), digits.target[chosen], f"digits ({split})")
+
+    def name_of(self, index: int) -> str:
+        return f"digit {index} of the {self._split} split"
+
+    def __getitem__(self, index: int) -> Sample:
+        return Sample(self._images[index], int(self.labels[index]))
+
+
+class PositionsSource(Source):
+    """Discs and crosses on a noisy ground; the class is the region that the one disc lies in.
+
+    Every image has one disc and three crosses, one object in each of four of the nine regions,
+    of random colours. What can be seen is alike in all classes; where the disc is, is the class.
+    A model that does not know where its patches are can only guess.
+
+    Args:
+        size: how many images there are.
+        side: pixels of a side; a multiple of 12, so that regions hold whole patches of 4.
+        seed: image number i is a function of the seed, the split and i alone.
+    """
+
+    REGIONS = 3
+
+    def __init__(self, split: Split, size: int, *, side: int = 48, seed: int = 0) -> None:
+        self._split = split
+        self._side = side
+        self._key = (seed, 0 if split == "train" else 1)
+        classes = tuple(
+            f"{row}-{col}"
+            for row in ("top", "middle", "bottom")
+            for col in ("left", "centre", "right")
+        )
+        labels = np.random.default_rng((*self._key, 2**31)).permutation(
+            np.arange(size) % len(classes)
+        )
+        super().__init__(classes, labels, f"positions ({split})")
+
+    def name_of(self, index: int) -> str:
+        return f"image {index} of the {self._split} split of positions"
+
+    def __getitem__(self, index: int) -> Sample:
+        label = int(self.labels[index])
+        draw = np.random.default_rng((*self._key, index))
+        side = self._side
+        image = draw.normal(110, 25, (side, side, 3))
+        others = draw.permutation([region for region in range(9) if region != label])[:3]
+        for region in others:
+            self._paint(image, int(region), "cross", draw)
+        self._paint(image, label, "disc", draw)
+        pixels = np.clip(np.round(image), 0, 255).astype(np.uint8)
+        return Sample(pixels, label)
+
+    def _paint(
+        self,
+        image: np.ndarray,
+        region: int,
+        shape: Literal["disc", "cross"],
+        draw: np.random.Generator,
+    ) -> None:
+        """One object somewhere in a region, in a random light or dark colour."""
+        width = self._side // self.REGIONS
+        radius = width * draw.uniform(0.22, 0.34)
+        row, col = divmod(region, self.REGIONS)
+        middle = draw.uniform(radius, width - radius, 2) + np.array([row, col]) * width
+        down, right = np.mgrid[: self._side, : self._side] + 0.5 - middle[:, None, None]
+        if shape == "disc":
+            inside = down**2 + right**2 <= radius**2
+        else:
+            arm = radius * 0.35
+            inside = (np.abs(down) <= radius) & (np.abs(right) <= radius)
+            inside &= (np.abs(down) <= arm) | (np.abs(right) <= arm)
+        bright = draw.random() < 0.5
+        color = draw.uniform(170, 250, 3) if bright else draw.uniform(0, 60, 3)
+        image[inside] = color + draw.normal(0, 12, (int(inside.sum()), 3))

@@ -1,0 +1,121 @@
+"""`Feed`: what training asks of data, however it is decoded and augmented."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from timm.data import create_transform
+
+from mjp.core.errors import DataError
+from mjp.data.batch import Batch, EvalBatch, Finisher, ImageFormat
+from mjp.data.order import Batching, SampleOrder
+from mjp.data.settings import AugmentSettings, DataSettings
+from mjp.data.source import Source
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and how much there is."""
+
+
+class Feed(ABC):
+    """Training batches by step, and validation batches, on the device.
+
+    Args:
+        batching: how a step's batch is divided; this process gets its own part.
+    """
+
+    def __init__(
+        self,
+        train: Source,
+        val: Source,
+        settings: DataSettings,
+        augment: AugmentSettings,
+        image_format: ImageFormat,
+        batching: Batching,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self.source = train
+        self.val_source = val
+        self.settings = settings
+        self.augment = augment
+        self.format = image_format
+        self.batching = batching
+        self.seed = seed
+        self.device = device
+        self.problems: dict[str, None] = {}
+        """What could not be read so far, each once; only ever filled with `skip_corrupt`."""
+        self.order = SampleOrder(len(train), train.order, seed, augment.repeats)
+        self.finish = Finisher(augment, image_format, len(train.classes), batching.batch, seed)
+
+    @property
+    def samples(self) -> int:
+        """Training images in an epoch."""
+        return len(self.source)
+
+    @abstractmethod
+    def prepare(self, progress: Progress) -> None:
+        """What has to be done once, before the first batch."""
+
+    @abstractmethod
+    def train(self, start: int, stop: int) -> Iterator[Batch]:
+        """The batches of these steps, pass by pass."""
+
+    @abstractmethod
+    def validate(self) -> Iterator[EvalBatch]:
+        """This process's share of the validation images, in batches of one size and as many as
+        every other process gets."""
+
+    def report(self, problems: list[str]) -> None:
+        """Stops at an unreadable image, or notes it where they are to be skipped."""
+        if problems and not self.settings.skip_corrupt:
+            raise DataError(
+                f"{problems[0]}; mend or remove it, or leave such images out with "
+                "--data.skip-corrupt"
+            )
+        self.problems |= dict.fromkeys(problems)
+
+    @property
+    def num_workers(self) -> int:
+        """Processes that decode, for this process."""
+        if self.settings.workers is not None:
+            return self.settings.workers
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        return max(1, len(os.sched_getaffinity(0)) // here)
+
+
+def train_transform(augment: AugmentSettings, image_format: ImageFormat) -> Any:
+    """timm's training transform up to bytes: crop, flip, RandAugment or colour jitter."""
+    policy = None
+    if augment.rand_augment:
+        policy = (
+            f"rand-m{augment.rand_augment:g}-mstd{augment.rand_augment_std:g}"
+            f"-n{augment.rand_augment_layers}-inc1"
+        )
+    return create_transform(
+        (3, *image_format.size),
+        is_training=True,
+        use_prefetcher=True,  # Bytes: normalising and erasing is done on the device.
+        scale=augment.crop_scale,
+        ratio=augment.crop_ratio,
+        hflip=augment.flip,
+        color_jitter=augment.color_jitter or None,
+        auto_augment=policy,
+        interpolation=augment.interpolation,
+        mean=image_format.mean,
+        std=image_format.std,
+    )
+
+
+def eval_transform(augment: AugmentSettings, image_format: ImageFormat) -> Any:
+    """timm's validation transform up to bytes: resize, central crop."""
+    return create_transform(
+        (3, *image_format.size),
+        is_training=False,
+        use_prefetcher=True,
+        interpolation=augment.interpolation,
+        crop_pct=augment.eval_crop,
+        mean=image_format.mean,
+        std=image_format.std,
+    )

@@ -1,0 +1,194 @@
+"""Images in Parquet tables as image data sets lie on the Hugging Face hub."""
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from mjp.core.errors import DataError
+from mjp.data.source import Sample, Source
+
+WINDOW_BYTES = 512 * 2**20
+"""How much encoded data is held at a time: row groups among which rows are shuffled."""
+
+
+class ParquetSource(Source):
+    """Rows of one or many files with columns `image` (bytes, path) and `label`.
+
+    Files are read by row groups, each as one Arrow table; no row becomes a Python object before it
+    is asked for. A random order visits the row groups at random and mixes the rows of as many as
+    fit into a window of memory, so that an epoch reads every group once.
+
+    Args:
+        readers: threads that read row groups ahead of their use.
+    """
+
+    streamed = True
+
+    def __init__(
+        self,
+        files: list[Path],
+        classes: tuple[str, ...] | None = None,
+        readers: int = 2,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
+        self._files = files
+        self._readers = readers
+        groups: list[tuple[int, int]] = []  # File and row group.
+        rows: list[int] = []
+        sizes: list[int] = []
+        labels: list[np.ndarray] = []
+        named: tuple[str, ...] | None = None
+        for number, path in enumerate(files):
+            with _opened(path) as table:
+                _check_columns(table.schema_arrow, path)
+                named = named or class_names(table.schema_arrow)
+                for group in range(table.num_row_groups):
+                    metadata = table.metadata.row_group(group)
+                    if metadata.num_rows:
+                        groups.append((number, group))
+                        rows.append(metadata.num_rows)
+                        sizes.append(metadata.total_byte_size)
+                labels.append(_labels(table, path))
+        self._groups = np.asarray(groups, dtype=np.int64).reshape(-1, 2)
+        self._starts = np.concatenate(([0], np.cumsum(rows, dtype=np.int64)))
+        self._sizes = np.asarray(sizes, dtype=np.int64)
+        self._window_bytes = window_bytes
+        self._recent: OrderedDict[int, pa.ChunkedArray] = OrderedDict()
+        self._labels_of_files = labels
+        joined = np.concatenate(labels) if labels else np.empty(0, np.int64)
+        if named is None:
+            named = classes or tuple(map(str, range(int(joined.max(initial=-1)) + 1)))
+        if classes is not None and named != classes:
+            raise DataError(f"{files[0]} lists other classes than the training split does")
+        name = str(files[0]) if len(files) == 1 else f"{files[0].parent} ({len(files)} files)"
+        super().__init__(named, joined, name)
+
+    def name_of(self, index: int) -> str:
+        group = int(np.searchsorted(self._starts, index, side="right")) - 1
+        file, number = self._groups[group]
+        first = np.searchsorted(self._groups[:, 0], file)
+        row = index - int(self._starts[first])
+        return f"{self._files[file]} row {row} (row group {number})"
+
+    def __getitem__(self, index: int) -> Sample:
+        group = int(np.searchsorted(self._starts, index, side="right")) - 1
+        if group not in self._recent:
+            self._recent[group] = self._read(group)
+            while len(self._recent) > 2:
+                self._recent.popitem(last=False)
+        return self._sample(index, group, self._recent[group])
+
+    def order(self, generator: torch.Generator) -> Int64[Tensor, " samples"]:
+        """Row groups at random, rows at random among the groups of a window."""
+        pieces = []
+        window: list[Tensor] = []
+        held = 0
+        for group in torch.randperm(len(self._sizes), generator=generator).tolist():
+            if window and held + self._sizes[group] > self._window_bytes:
+                pieces.append(_mixed(window, generator))
+                window, held = [], 0
+            window.append(torch.arange(self._starts[group], self._starts[group + 1]))
+            held += int(self._sizes[group])
+        pieces.append(_mixed(window, generator))
+        return torch.cat(pieces)
+
+    def stream(self, indices: Int64[Tensor, " samples"]) -> Iterator[Sample]:
+        """The rows in this order; each row group is read before its first row and let go of after
+        its last, while others are read ahead by threads of their own."""
+        groups = np.searchsorted(self._starts, indices.numpy(), side="right") - 1
+        last_use = {int(group): use for use, group in enumerate(groups)}
+        first_use = list(dict.fromkeys(groups.tolist()))
+        held: dict[int, Future[pa.ChunkedArray]] = {}
+        pool = ThreadPoolExecutor(self._readers, thread_name_prefix="parquet")
+        try:
+            upcoming = iter(first_use)
+            for use, (index, group) in enumerate(
+                zip(indices.tolist(), groups.tolist(), strict=True)
+            ):
+                while group not in held or self._room(held):
+                    following = next(upcoming, None)
+                    if following is None:
+                        break
+                    held[following] = pool.submit(self._read, following)
+                yield self._sample(index, group, held[group].result())
+                if last_use[group] == use:
+                    del held[group]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _room(self, held: dict[int, Any]) -> bool:
+        """Whether one more row group may be read ahead."""
+        unread = sum(not future.done() for future in held.values())
+        size = sum(int(self._sizes[group]) for group in held)
+        return unread < self._readers and size < 1.25 * self._window_bytes
+
+    def _read(self, group: int) -> pa.ChunkedArray:
+        file, number = self._groups[group]
+        path = self._files[file]
+        try:
+            with _opened(path) as table:
+                return table.read_row_group(int(number), columns=["image"]).column("image")
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{path}: row group {number} cannot be read: {error}") from error
+
+    def _sample(self, index: int, group: int, column: pa.ChunkedArray) -> Sample:
+        image = column[index - int(self._starts[group])]
+        content = image["bytes"].as_py() if image.is_valid else None
+        return Sample(content or b"", int(self.labels[index]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_recent": OrderedDict()}
+
+
+def class_names(schema: pa.Schema) -> tuple[str, ...] | None:
+    """The list of classes in the hub's metadata of a table; None without one."""
+    try:
+        content = json.loads((schema.metadata or {})[b"huggingface"])
+        names = content["info"]["features"]["label"]["names"]
+        return tuple(str(name) for name in names)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path, memory_map=True)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def _check_columns(schema: pa.Schema, path: Path) -> None:
+    names = schema.names
+    for wanted in ("image", "label"):
+        if wanted not in names:
+            raise DataError(f"{path} has no column {wanted!r}; it has {', '.join(names)}")
+    kind = schema.field("image").type
+    if not pa.types.is_struct(kind) or "bytes" not in [field.name for field in kind]:
+        raise DataError(f"column 'image' of {path} is {kind}; expected struct<bytes, path>")
+    if not pa.types.is_integer(schema.field("label").type):
+        raise DataError(
+            f"column 'label' of {path} is {schema.field('label').type}; expected whole numbers"
+        )
+
+
+def _labels(table: pq.ParquetFile, path: Path) -> np.ndarray:
+    try:
+        column = table.read(columns=["label"]).column("label")
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    return column.fill_null(-1).to_numpy().astype(np.int64)
+
+
+def _mixed(window: list[Tensor], generator: torch.Generator) -> Tensor:
+    rows = torch.cat(window)
+    return rows[torch.randperm(len(rows), generator=generator)]
