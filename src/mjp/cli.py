@@ -13,6 +13,7 @@ from mjp.commands.options import (
     DEFAULT_RECIPE,
     BenchPlanOptions,
     BenchStepOptions,
+    BenchTrainOptions,
     CheckOptions,
     DemoOptions,
     TrainOptions,
@@ -25,6 +26,7 @@ from mjp.train.runs import recipe_of_run
 Bench = (
     Annotated[BenchStepOptions, subcommand("step")]
     | Annotated[BenchPlanOptions, subcommand("plan")]
+    | Annotated[BenchTrainOptions, subcommand("train")]
 )
 
 _RUNNERS = {
@@ -33,6 +35,7 @@ _RUNNERS = {
     CheckOptions: "mjp.commands.check",
     BenchStepOptions: "mjp.commands.bench_step",
     BenchPlanOptions: "mjp.commands.bench_plan",
+    BenchTrainOptions: "mjp.commands.bench_train",
 }
 
 _EXTRAS = {"matplotlib": "demo", "skimage": "demo", "datasets": "hub"}
@@ -99,7 +102,7 @@ def _value_of(arguments: list[str], flag: str) -> str | None:
 
 def _run(options: Any, name: str) -> int:
     try:
-        if getattr(options, "name", name) != name:
+        if isinstance(options, TrainOptions | CheckOptions) and options.name != name:
             raise ConfigError(
                 f"name the recipe before its flags: mjp train {options.name} --flag value"
             )

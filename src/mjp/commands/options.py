@@ -111,3 +111,37 @@ class BenchPlanOptions:
     """Seed of the draws."""
     out: Path = Path("runs/bench")
     """Folder for the records."""
+
+
+@dataclass(frozen=True)
+class BenchTrainOptions:
+    """Time training: the model alone, and with its data, in turn, in one run.
+
+    The resident feed is timed with the model; the worker feed against timm's loader with the same
+    transforms and processes. What is left open is chosen by the device.
+    """
+
+    name: Annotated[Positional[str], arg(metavar="RECIPE")] = "mini-imagenet-64"
+    """The recipe to time; its data are made up, of the size that it trains at."""
+    device: str | None = None
+    """A torch device; the GPU if there is one."""
+    batch: int | None = None
+    """Images in a step: 2048 on a GPU, 32 on a CPU."""
+    compile: Literal["off", "on", "max"] | None = None
+    """Whether the model goes through torch.compile: on on a GPU, off on a CPU."""
+    parts: tuple[Literal["step", "workers"], ...] = ("step", "workers")
+    """step: the training step with resident data; workers: the worker feed against timm's."""
+    augment: Literal["recipe", "all"] = "all"
+    """The recipe's augmentation, or all of it: crop, flip, RandAugment, erasing, mixing."""
+    images: int = 2048
+    """Images to make up for each part."""
+    workers: int | None = None
+    """Processes that decode; by default one for each core."""
+    rounds: int = 10
+    """How often each side is timed, in turn."""
+    steps: int | None = None
+    """Steps in one timing: 10 on a GPU, 1 on a CPU."""
+    seed: int = 0
+    """Seed of everything that is random."""
+    out: Path = Path("runs/bench")
+    """Folder for the records."""

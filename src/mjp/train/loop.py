@@ -94,7 +94,7 @@ class Trainer:
         self._clock.start(self.step)
         batches = self.feed.train(self.step, self.calendar.steps)
         while self.step < self.calendar.steps:
-            self._train_step(batches)
+            self.train_step(batches)
             self.step += 1
             epoch = self.calendar.epoch_of(self.step - 1)
             at_end = self.step == self.calendar.end_of(epoch)
@@ -114,7 +114,7 @@ class Trainer:
                     stop,
                 )
 
-    def _train_step(self, batches: Iterator[Batch]) -> None:
+    def train_step(self, batches: Iterator[Batch]) -> None:
         """One step of the optimiser; nothing in it waits for the device."""
         step, passes = self.step, self.recipe.run.accumulation
         seed = self.recipe.run.seed
