@@ -127,8 +127,8 @@ class BenchTrainOptions:
     """A torch device; the GPU if there is one."""
     batch: int | None = None
     """Images in a step: 2048 on a GPU, 32 on a CPU."""
-    compile: Literal["off", "on", "max"] | None = None
-    """Whether the model goes through torch.compile: on on a GPU, off on a CPU."""
+    compile: Literal["off", "on", "graphs"] | None = None
+    """Whether the model goes through torch.compile: as the recipe says on a GPU, off on a CPU."""
     parts: tuple[Literal["step", "workers"], ...] = ("step", "workers")
     """step: the training step with resident data; workers: the worker feed against timm's."""
     augment: Literal["recipe", "all"] = "all"

@@ -1,5 +1,7 @@
 """Crops and resizes a batch of images, each by a box of its own, as two matrix products."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Literal
 
 import torch
@@ -30,6 +32,12 @@ def crop_and_resize(
     planes = shrunk.reshape(batch, size[0], width, 3).permute(0, 3, 1, 2)
     resized = planes.reshape(batch, 3 * size[0], width) @ across.mT
     return to_bytes(resized.reshape(batch, 3, *size))
+
+
+@cache
+def compiled_crop_and_resize() -> Callable[..., Tensor]:
+    """`crop_and_resize` with its arithmetic fused; for a GPU, where that takes half the time."""
+    return torch.compile(crop_and_resize)
 
 
 def weights(

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from mjp.core.errors import ConfigError, DataError
 from mjp.core.seeds import generator_for
+from mjp.data.ahead import prepared_ahead
 from mjp.data.batch import Batch, EvalBatch
 from mjp.data.boxes import Boxes, crop_boxes
 from mjp.data.decoding import Decoder, collate, collate_list, loader, tickets
 from mjp.data.feed import Feed, Progress, eval_transform
 from mjp.data.order import SampleOrder
 from mjp.data.rand_augment import Layer, apply_layer, draw_layers
-from mjp.data.resampling import crop_and_resize
+from mjp.data.resampling import compiled_crop_and_resize, crop_and_resize
 from mjp.data.source import Source
 from mjp.data.workers import cut, share
 
@@ -64,6 +65,9 @@ class ResidentFeed(Feed):
         return len(self._labels)
 
     def train(self, start: int, stop: int) -> Iterator[Batch]:
+        return prepared_ahead(self._batches(start, stop), self.device)
+
+    def _batches(self, start: int, stop: int) -> Iterator[Batch]:
         for step in range(start, stop):
             draws = self._draw(step)
             for index in range(self.batching.passes):
@@ -99,7 +103,8 @@ class ResidentFeed(Feed):
             table = table.pin_memory()
         table = table.to(self.device, non_blocking=True)
         place = table[0]
-        images = crop_and_resize(
+        resize = compiled_crop_and_resize() if self.device.type == "cuda" else crop_and_resize
+        images = resize(
             self._gathered(place, indices),
             table[1:5],
             self.format.size,

@@ -17,6 +17,7 @@ from mjp.data.batch import Batch
 from mjp.data.feed import Feed
 from mjp.data.order import Calendar
 from mjp.models.checkpoint import save
+from mjp.models.projection import with_fast_patches
 from mjp.train import snapshots
 from mjp.train.clock import Clock
 from mjp.train.interruption import StoppedError, StopRequest, stop_requests
@@ -54,7 +55,7 @@ class Trainer:
         self.team = team
         self.out = out
         self.watcher = watcher
-        self.model = model.to(team.device).train()
+        self.model = with_fast_patches(model.to(team.device).train())
         self.objective = Objective(self.model, recipe.run.precision).train()
         run = recipe.run
         self.forward, self.judged = spread(self.objective, team, run.distribution, run.compile)
@@ -125,6 +126,7 @@ class Trainer:
         for index in range(passes):
             batch = next(batches)
             plan = self._plan(batch)
+            torch.compiler.cudagraph_mark_step_begin()
             with synchronised(self.forward, index == passes - 1):
                 classification, localization = self.forward(batch.images, batch.targets, plan)
                 total = classification + weight * localization
@@ -208,9 +210,6 @@ class Trainer:
         )
         rate = self._clock.rate(self.step) * self.recipe.run.batch
         left = self.calendar.steps - self.step
-        memory = None
-        if self.team.device.type == "cuda":
-            memory = torch.cuda.max_memory_allocated(self.team.device)
         self.watcher.step(
             StepReport(
                 epoch=epoch + 1,
@@ -221,9 +220,13 @@ class Trainer:
                 learning_rate=self._learning_rate(),
                 images_per_second=rate,
                 seconds_left=left * self.recipe.run.batch / rate if rate else math.inf,
-                memory=memory,
+                memory=self._peak_memory(),
             )
         )
+
+    def _peak_memory(self) -> int | None:
+        device = self.team.device
+        return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
     def _end_epoch(self, epoch: int) -> None:
         losses = self._losses(self._epoch)  # Waits for the device, so that the time is whole.
@@ -363,7 +366,7 @@ class Trainer:
             "last_top1": self.last,
             "unreadable_images": len(self.feed.problems),
         }
-        self.journal.end(values, {"seconds": seconds})
+        self.journal.end(values, {"seconds": seconds, "peak_memory": self._peak_memory()})
         return Outcome(self.best, self.best_epoch, self.last, seconds)
 
 

@@ -93,7 +93,8 @@ class RunSettings:
         batch: images of a step, over all processes and passes.
         accumulation: passes whose gradients make up one step.
         precision: bf16 computes under autocast; weights stay in single precision.
-        compile: off; on: torch.compile; max: with its search for the fastest kernels.
+        compile: on: torch.compile; graphs: also CUDA graphs, which spare the host the work of
+            starting kernels; for small models, in one process.
         distribution: how several processes share the model: ddp copies it, fsdp shards it.
         seed: of everything that is random.
         device: a torch device; by default the GPU if there is one.
@@ -107,7 +108,7 @@ class RunSettings:
     batch: int = 1024
     accumulation: int = 1
     precision: Literal["fp32", "bf16"] = "bf16"
-    compile: Literal["off", "on", "max"] = "on"
+    compile: Literal["off", "on", "graphs"] = "on"
     distribution: Literal["ddp", "fsdp"] = "ddp"
     seed: int = 0
     device: str | None = None
@@ -123,6 +124,8 @@ class RunSettings:
         check_count("run.log_every", self.log_every, 0)
         check_count("run.eval_every", self.eval_every)
         check_at_least("run.checkpoint_minutes", self.checkpoint_minutes, 0)
+        if self.compile == "graphs" and self.accumulation > 1:
+            raise ConfigError("run.compile graphs goes with run.accumulation 1; use on")
         if self.warmup_epochs >= self.epochs:
             raise ConfigError(
                 f"run.warmup_epochs ({self.warmup_epochs}) must be fewer than run.epochs "

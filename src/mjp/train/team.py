@@ -17,9 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mjp.core.errors import ConfigError
 
-Compile = Literal["off", "on", "max"]
+Compile = Literal["off", "on", "graphs"]
 
-_MODES = {"on": "default", "max": "max-autotune-no-cudagraphs"}
+_MODES = {"on": "default", "graphs": "reduce-overhead"}
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,8 @@ def spread(
 
     `fsdp` shards the objective itself, in place; the optimiser must be made after this.
     """
+    if compiled == "graphs" and team.size > 1:
+        raise ConfigError("run.compile graphs is for one process; use on for several")
     if distribution == "fsdp":
         if "RANK" not in os.environ:
             raise ConfigError("run.distribution fsdp is for torchrun; use ddp for one process")
