@@ -21,6 +21,7 @@ from mjp.commands.terminal import choose_device, hardware, progress, results
 from mjp.commands.watching import Silent
 from mjp.core.errors import ConfigError
 from mjp.core.records import Record, Scalar, append_records
+from mjp.data.feed import train_transform
 from mjp.data.folder import FolderSource
 from mjp.data.order import Batching
 from mjp.data.settings import AugmentSettings
@@ -186,14 +187,14 @@ def time_workers(options: BenchTrainOptions, recipe: Recipe) -> Timing:
             is_training=True,
             re_prob=settings.erasing,
             re_mode="pixel",
-            auto_augment="rand-m9-mstd0.5-n2-inc1",
-            interpolation="bicubic",
             mean=form.mean,
             std=form.std,
             num_workers=feed.num_workers,
             device=team.device,
             persistent_workers=False,
         )
+        # The very same transform: timm's own fails in one of some hundred images with Pillow 13.
+        theirs.dataset.transform = train_transform(settings, form)
         steps = options.images // batch
         sides: tuple[tuple[Callable[[], Any], list[float]], ...] = (
             (lambda: feed.train(0, steps), timing.ours),

@@ -2,7 +2,7 @@
 
 import math
 import shutil
-import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,25 +34,20 @@ def run(options: CheckOptions) -> None:
     sources = _tried(problems, lambda: open_both(recipe.data))
     if sources is not None:
         for source in sources:
-            _tried(problems, lambda source=source: source.picture(0))  # type: ignore[misc]
+            _tried(problems, partial(source.picture, 0))
     batching = _tried(
         problems,
         lambda: Batching(recipe.run.batch, options.processes, 0, recipe.run.accumulation),
     )
     classes = tuple(map(str, range(UNKNOWN_CLASSES))) if sources is None else sources[0].classes
-    notes: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", RuntimeWarning)
-        model = _tried(problems, lambda: make_model(recipe, classes))
-        memory = None
-        if model is not None and batching is not None:
-            memory = _tried(
-                problems, lambda: estimate(recipe, model, batching.chunk, options.processes)
-            )
-    notes += [str(one.message) for one in caught if one.category is RuntimeWarning]
-    notes += _odd(recipe, memory, device)
+    model = _tried(problems, lambda: make_model(recipe, classes))
+    memory = None
+    if model is not None and batching is not None:
+        memory = _tried(
+            problems, lambda: estimate(recipe, model, batching.chunk, options.processes)
+        )
     _print_facts(recipe, model, sources, memory)
-    for note in notes:
+    for note in _odd(recipe, model, memory, device):
         results().print(f"note: {note}", markup=False, highlight=False)
     if problems:
         raise ConfigError(f"{options.name} cannot be carried out:\n  - " + "\n  - ".join(problems))
@@ -68,10 +63,19 @@ def _tried(problems: list[str], action: Any) -> Any:
         return None
 
 
-def _odd(recipe: Recipe, memory: Memory | None, device: torch.device | None) -> list[str]:
+def _odd(
+    recipe: Recipe, model: Any, memory: Memory | None, device: torch.device | None
+) -> list[str]:
     """What can be carried out but is perhaps not meant."""
     notes = []
     mjp = recipe.mjp
+    if mjp.ratio > 0 and memory is not None:  # The model has been tried on such images.
+        patches = model.grid_of(torch.empty(1, 3, *recipe.model.image_size)).num_patches
+        if round(mjp.ratio * patches) == 0:
+            notes.append(
+                f"mjp.ratio {mjp.ratio:g} masks none of an image's {patches} patches, so there "
+                "will never be a jigsaw"
+            )
     if mjp.ratio > 0 and mjp.probability == 0:
         notes.append("mjp.probability is 0, so there will never be a jigsaw")
     if mjp.ratio > 0 and mjp.positions == "own" and mjp.localization is not None:

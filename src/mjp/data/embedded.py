@@ -54,9 +54,7 @@ class PositionsSource(Source):
             for row in ("top", "middle", "bottom")
             for col in ("left", "centre", "right")
         )
-        labels = np.random.default_rng((*self._key, 2**31)).permutation(
-            np.arange(size) % len(classes)
-        )
+        labels = np.random.default_rng((*self._key, 2**31)).integers(0, len(classes), size)
         super().__init__(classes, labels, f"positions ({split})")
 
     def name_of(self, index: int) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from PIL import Image
 from timm.data import create_transform
+from timm.data.auto_augment import RandAugment, posterize
 
 from mjp.core.errors import DataError
 from mjp.data.batch import Batch, EvalBatch, Finisher, ImageFormat
@@ -93,7 +95,7 @@ def train_transform(augment: AugmentSettings, image_format: ImageFormat) -> Any:
             f"rand-m{augment.rand_augment:g}-mstd{augment.rand_augment_std:g}"
             f"-n{augment.rand_augment_layers}-inc1"
         )
-    return create_transform(
+    transform = create_transform(
         (3, *image_format.size),
         is_training=True,
         use_prefetcher=True,  # Bytes: normalising and erasing is done on the device.
@@ -106,6 +108,16 @@ def train_transform(augment: AugmentSettings, image_format: ImageFormat) -> Any:
         mean=image_format.mean,
         std=image_format.std,
     )
+    for step in transform.transforms:
+        for operation in step.ops if isinstance(step, RandAugment) else ():
+            if operation.name.startswith("Posterize"):
+                operation.aug_fn = _posterize
+    return transform
+
+
+def _posterize(picture: Image.Image, bits: int, **_: Any) -> Image.Image:
+    """timm's, which at its strongest asks Pillow to keep no bits; Pillow 13 then raises."""
+    return posterize(picture, max(1, bits))
 
 
 def eval_transform(augment: AugmentSettings, image_format: ImageFormat) -> Any:

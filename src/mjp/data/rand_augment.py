@@ -92,7 +92,7 @@ def _draw_layer(batch: int, settings: AugmentSettings, generator: torch.Generato
     enhancement = (1 + sign * 0.9 * level).clamp(min=0.1)
     # timm's scales, of which those with a direction grow in effect with the level.
     values = {
-        "posterize": 4 - (level * 4).floor(),
+        "posterize": (4 - (level * 4).floor()).clamp(min=1),  # No bits at all would be black.
         "solarize": 256 - (level * 256).floor(),
         "solarize_add": (level * 110).floor(),
         "color": enhancement,

@@ -106,6 +106,6 @@ def share(samples: int, processes: int, rank: int, chunk: int) -> tuple[Tensor, 
     """
     most = -(-samples // processes)
     padded = -(-most // chunk) * chunk
-    own = torch.arange(rank, samples, processes)
+    own = torch.arange(samples)[rank::processes]
     filling = own[-1:] if len(own) else torch.zeros(1, dtype=torch.int64)
     return torch.cat([own, filling.expand(padded - len(own))]), len(own)

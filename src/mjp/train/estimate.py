@@ -1,5 +1,6 @@
 """How much memory a recipe will take on each device, before it is run."""
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +43,12 @@ def estimate(recipe: Recipe, model: Any, chunk: int, processes: int = 1) -> Memo
     """
     images = torch.zeros(TRIED, 3, *recipe.model.image_size)
     targets = torch.full((TRIED, model.num_classes), 1 / model.num_classes)
-    plan = model.draw_plan(images, torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", RuntimeWarning
+        )  # Of a ratio too small: `mjp check` says so.
+        plan = model.draw_plan(images, generator)
     kept: dict[int, int] = {}
     own = {parameter.data_ptr() for parameter in model.parameters()}
 

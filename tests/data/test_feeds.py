@@ -1,0 +1,215 @@
+"""Both feeds keep one contract: batches that depend on the seed and the step, and on nothing else."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mjp.core.errors import DataError
+from mjp.data.batch import ImageFormat
+from mjp.data.folder import FolderSource
+from mjp.data.order import Batching
+from mjp.data.parquet import ParquetSource
+from mjp.data.resident import ResidentFeed
+from mjp.data.settings import AugmentSettings, DataSettings
+from mjp.data.workers import WorkerFeed, share
+from tests.data.pictures import encoded, write_folder, write_parquet
+
+SIZE = (16, 12)
+FORMAT = ImageFormat(SIZE, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+STRONG = AugmentSettings(erasing=0.5, repeats=2, eval_crop=1.0)
+SAMPLES, BATCH = 27, 8
+
+
+class FeedContract:
+    """What the training loop relies on."""
+
+    kind: type
+    feed_name: str
+
+    @pytest.fixture
+    def folder(self, tmp_path):
+        write_folder(tmp_path / "train", SAMPLES)
+        (tmp_path / "train" / "ant" / "000.png").write_bytes(encoded(0, (40, 25)))
+        write_folder(tmp_path / "val", 13)
+        return tmp_path
+
+    def feed(self, folder, *, rank=0, processes=1, passes=1, augment=STRONG, **settings):
+        settings.setdefault("workers", 0)
+        train, val = FolderSource(folder / "train"), FolderSource(folder / "val")
+        feed = self.kind(
+            train,
+            val,
+            DataSettings(root=str(folder), feed=self.feed_name, **settings),
+            augment,
+            FORMAT,
+            Batching(BATCH, processes, rank, passes),
+            5,
+            torch.device("cpu"),
+        )
+        feed.prepare(lambda what, done, total: None)
+        return feed
+
+    def test_batches_have_the_models_form(self, folder):
+        batches = list(self.feed(folder).train(0, 3))
+        assert [batch.step for batch in batches] == [0, 1, 2]
+        for batch in batches:
+            assert batch.images.shape == (BATCH, 3, *SIZE)
+            assert batch.images.dtype == torch.float32
+            torch.testing.assert_close(batch.targets.sum(1), torch.ones(BATCH))
+            assert batch.rows.sort().values.equal(torch.arange(BATCH))
+        assert not batches[0].images.equal(batches[1].images)
+
+    def test_a_feed_can_start_anywhere(self, folder):
+        whole = list(self.feed(folder).train(0, 6))
+        rest = list(self.feed(folder).train(4, 6))
+        for one, other in zip(whole[4:], rest, strict=True):
+            assert one.step == other.step
+            assert one.images.equal(other.images)
+            assert one.targets.equal(other.targets)
+
+    @pytest.mark.parametrize(("processes", "passes"), [(2, 1), (1, 2), (2, 2)])
+    def test_dividing_a_batch_changes_nothing_in_it(self, folder, processes, passes):
+        alone = next(self.feed(folder).train(2, 3))
+        images = torch.empty_like(alone.images)
+        targets = torch.empty_like(alone.targets)
+        for rank in range(processes):
+            feed = self.feed(folder, rank=rank, processes=processes, passes=passes)
+            parts = list(feed.train(2, 3))
+            assert len(parts) == passes
+            for part in parts:
+                whole = part.rows.argsort()
+                images[part.rows[whole]] = part.images[whole]
+                targets[part.rows[whole]] = part.targets[whole]
+        by_row = alone.rows.argsort()
+        assert images.equal(alone.images[by_row])
+        torch.testing.assert_close(targets, alone.targets[by_row])
+
+    @pytest.mark.parametrize("processes", [1, 2, 3])
+    def test_validation_counts_every_image_once(self, folder, processes):
+        counted, labels, numbers = 0, [], set()
+        for rank in range(processes):
+            batching = Batching(6 * processes, processes, rank)
+            feed = self.feed(folder)
+            feed.batching = batching
+            batches = list(feed.validate())
+            numbers.add(len(batches))
+            for batch in batches:
+                assert batch.images.shape == (6, 3, *SIZE)
+                counted += int(batch.counted.sum())
+                labels += batch.labels[batch.counted].tolist()
+        assert counted == 13
+        assert sorted(labels) == sorted(number % 3 for number in range(13))
+        assert len(numbers) == 1, "every process must get as many batches"
+
+    def test_without_mixing_targets_are_smoothed_labels(self, folder):
+        augment = replace(STRONG, mixup=0.0, cutmix=0.0, smoothing=0.3)
+        batch = next(self.feed(folder, augment=augment).train(0, 1))
+        assert batch.targets.unique().tolist() == pytest.approx([0.1, 0.8])
+
+    @pytest.mark.parametrize("content", [b"", b"nonsense", encoded(3)[:50]])
+    def test_a_corrupt_image_stops_the_feed_by_its_name(self, folder, content):
+        (folder / "train" / "bee" / "001.png").write_bytes(content)
+        with pytest.raises(DataError, match=r"bee/001.png .*--data.skip-corrupt"):
+            list(self.feed(folder).train(0, 30))
+
+    def test_corrupt_images_can_be_left_out_and_are_reported(self, folder):
+        (folder / "train" / "bee" / "001.png").write_bytes(b"")
+        (folder / "val" / "cat" / "002.png").write_bytes(b"junk")
+        feed = self.feed(folder, skip_corrupt=True)
+        assert len(list(feed.train(0, 30))) == 30
+        assert sum(int(batch.counted.sum()) for batch in feed.validate()) == 12
+        assert len(feed.problems) == 2
+        named = " ".join(feed.problems)
+        assert "bee/001.png is empty" in named
+        assert "cat/002.png cannot be read" in named
+
+
+class TestWorkers(FeedContract):
+    kind, feed_name = WorkerFeed, "workers"
+
+    def test_the_number_of_workers_changes_nothing(self, folder):
+        none = list(self.feed(folder, workers=0).train(0, 4))
+        two = list(self.feed(folder, workers=2).train(0, 4))
+        for one, other in zip(none, two, strict=True):
+            assert one.images.equal(other.images)
+
+    def test_a_corrupt_image_in_a_worker_is_named_in_one_line(self, folder):
+        (folder / "train" / "bee" / "001.png").write_bytes(b"")
+        with pytest.raises(
+            DataError, match=r"^\S+bee/001.png is empty \(0 bytes\); mend"
+        ) as raised:
+            list(self.feed(folder, workers=2).train(0, 30))
+        assert "Traceback" not in str(raised.value)
+
+    def test_nothing_but_corrupt_images_is_an_error_even_if_they_are_skipped(self, folder):
+        for path in (folder / "train").rglob("*.png"):
+            path.write_bytes(b"")
+        with pytest.raises(DataError, match="in a row cannot be read"):
+            list(self.feed(folder, skip_corrupt=True).train(0, 1))
+
+    def test_streamed_tables_give_each_image_once_in_an_epoch(self, tmp_path):
+        write_parquet(tmp_path / "train.parquet", range(24), group=5)
+        source = ParquetSource([tmp_path / "train.parquet"], window_bytes=9000)
+        plain = replace(STRONG, repeats=1, mixup=0.0, cutmix=0.0, smoothing=0.0)
+        seen = []
+        for rank in range(2):
+            feed = WorkerFeed(
+                source,
+                source,
+                DataSettings(workers=2),
+                plain,
+                FORMAT,
+                Batching(BATCH, 2, rank),
+                0,
+                torch.device("cpu"),
+            )
+            for batch in feed.train(0, 6):
+                indices = feed.order.piece(batch.step * BATCH, BATCH)[batch.rows]
+                assert batch.targets.argmax(1).equal(torch.from_numpy(source.labels)[indices])
+                seen.append((batch.step, indices))
+        for epoch in range(2):
+            steps = range(3 * epoch, 3 * epoch + 3)
+            found = torch.cat([indices for step, indices in seen if step in steps])
+            assert found.sort().values.equal(torch.arange(24))
+
+
+class TestResident(FeedContract):
+    kind, feed_name = ResidentFeed, "resident"
+
+    def test_images_of_different_sizes_are_cropped_from_themselves(self, folder):
+        """A feed of one plain colour per image must never show another's."""
+        from PIL import Image
+
+        for number, path in enumerate(sorted((folder / "train").rglob("*.png"))):
+            Image.new("RGB", (10 + number, 40 - number), (9 * number, 0, 0)).save(path)
+        plain = AugmentSettings(
+            color_jitter=0, rand_augment=0, erasing=0, repeats=1, mixup=0, cutmix=0
+        )
+        feed = self.feed(folder, augment=plain)
+        for batch in feed.train(0, 4):
+            indices = feed.order.piece(batch.step * BATCH, BATCH)[batch.rows]
+            red = (batch.images[:, 0] * 0.229 + 0.485) * 255
+            expected = (9.0 * indices)[:, None, None].expand_as(red)
+            torch.testing.assert_close(red, expected, atol=0.6, rtol=0)
+
+    def test_large_images_are_kept_smaller(self, folder):
+        (folder / "train" / "bee" / "001.png").write_bytes(encoded(1, (400, 200)))
+        feed = self.feed(folder)
+        assert int(feed._heights.max()) == 64
+        assert int(feed._widths.max()) <= 32
+
+    def test_progress_is_told(self, folder):
+        told = []
+        feed = self.feed(folder)
+        feed.prepare(lambda what, done, total: told.append((what, done, total)))
+        assert ("decoding training images", SAMPLES, SAMPLES) in told
+        assert ("decoding validation images", 13, 13) in told
+
+
+def test_shares_are_of_one_length_and_together_the_whole():
+    for samples in (1, 7, 12):
+        parts = [share(samples, 3, rank, 4) for rank in range(3)]
+        assert {len(own) for own, _ in parts} == {-(-(-(-samples // 3)) // 4) * 4}
+        found = [number for own, count in parts for number in own[:count].tolist()]
+        assert sorted(found) == list(range(samples))

@@ -1,0 +1,334 @@
+"""Every source keeps one contract; each also says clearly what is wrong with its files."""
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mjp.core.errors import ConfigError, DataError
+from mjp.data.embedded import DigitsSource, PositionsSource
+from mjp.data.folder import FolderSource
+from mjp.data.hub import HubSource
+from mjp.data.opening import SOURCES, open_both, open_source
+from mjp.data.parquet import ParquetSource
+from mjp.data.settings import DataSettings
+from mjp.data.tars import TarSource
+from tests.data.pictures import CLASSES, encoded, pixels, write_folder, write_parquet, write_tar
+
+
+class SourceContract:
+    """What training relies on, inherited by the test of every source."""
+
+    count: int
+    classes: tuple[str, ...]
+
+    @pytest.fixture
+    def source(self, tmp_path):
+        return self.open(tmp_path)
+
+    def open(self, folder: Path):
+        raise NotImplementedError
+
+    def test_has_its_images_its_classes_and_a_label_for_each(self, source):
+        assert len(source) == self.count
+        assert source.classes == self.classes
+        assert source.labels.shape == (self.count,)
+        assert {source[index].label for index in range(8)} <= set(range(len(self.classes)))
+        assert [source[i].label for i in range(8)] == source.labels[:8].tolist()
+
+    def test_every_image_decodes_to_rgb_the_same_each_time(self, source):
+        for index in (0, 1, self.count - 1):
+            once, again = source.picture(index), source.picture(index)
+            assert once.mode == "RGB"
+            assert np.array_equal(np.asarray(once), np.asarray(again))
+
+    def test_names_tell_images_apart(self, source):
+        assert len({source.name_of(index) for index in range(self.count)}) == self.count
+
+    def test_an_order_visits_every_image_once_and_follows_its_generator(self, source):
+        first, second = (source.order(torch.Generator().manual_seed(1)) for _ in range(2))
+        assert first.sort().values.equal(torch.arange(self.count))
+        assert first.equal(second)
+        assert not first.equal(source.order(torch.Generator().manual_seed(2)))
+
+    def test_a_stream_gives_the_images_asked_for(self, source):
+        order = source.order(torch.Generator().manual_seed(3))[3 : 3 + 20]
+        for index, sample in zip(order.tolist(), source.stream(order), strict=True):
+            assert sample.label == source.labels[index]
+            assert np.array_equal(np.asarray(sample.decode()), np.asarray(source.picture(index)))
+
+    def test_survives_being_sent_to_another_process(self, source):
+        source.picture(0)
+        copy = pickle.loads(pickle.dumps(source))
+        assert np.array_equal(np.asarray(copy.picture(1)), np.asarray(source.picture(1)))
+
+
+class TestFolder(SourceContract):
+    count, classes = 12, CLASSES
+
+    def open(self, folder):
+        write_folder(folder)
+        (folder / "ant" / "notes.txt").write_text("no picture")
+        return FolderSource(folder)
+
+    def test_finds_pictures_in_folders_below_a_class(self, tmp_path):
+        write_folder(tmp_path)
+        (tmp_path / "ant" / "deeper").mkdir()
+        (tmp_path / "ant" / "deeper" / "one.webp").write_bytes(encoded(50))
+        assert len(FolderSource(tmp_path)) == 13
+
+
+class TestOneParquetFile(SourceContract):
+    count, classes = 12, CLASSES
+
+    def open(self, folder):
+        write_parquet(folder / "all.parquet", range(12))
+        return ParquetSource([folder / "all.parquet"])
+
+    def test_holds_the_pictures_that_were_written(self, source):
+        assert np.array_equal(np.asarray(source.picture(7)), pixels(7))
+
+
+class TestManyParquetFiles(SourceContract):
+    count, classes = 30, CLASSES
+
+    def open(self, folder):
+        files = [folder / f"train-{number}.parquet" for number in range(3)]
+        for number, path in enumerate(files):
+            write_parquet(path, range(10 * number, 10 * number + 10), group=3)
+        # A window that holds four or so of the twelve row groups.
+        return ParquetSource(files, readers=2, window_bytes=12_000)
+
+    def test_a_stream_reads_each_row_group_once_and_holds_few_at_a_time(self, source, monkeypatch):
+        reads, held = [], []
+        read, room = ParquetSource._read, ParquetSource._room
+        monkeypatch.setattr(
+            ParquetSource, "_read", lambda self, group: reads.append(group) or read(self, group)
+        )
+        monkeypatch.setattr(
+            ParquetSource, "_room", lambda self, now: held.append(len(now)) or room(self, now)
+        )
+        assert sum(1 for _ in source.stream(source.order(torch.Generator().manual_seed(0)))) == 30
+        assert sorted(reads) == list(range(12))
+        assert max(held) < 9
+
+    def test_rows_of_different_groups_are_mixed(self, source):
+        order = source.order(torch.Generator().manual_seed(0)).tolist()
+        together = sum(abs(one - other) == 1 for one, other in zip(order, order[1:], strict=False))
+        assert together < 12
+
+    def test_a_name_says_file_and_row(self, source):
+        assert source.name_of(13).endswith("train-1.parquet row 3 (row group 1)")
+
+
+class TestParquetWithoutNames(SourceContract):
+    count, classes = 12, ("0", "1", "2")
+
+    def open(self, folder):
+        write_parquet(folder / "all.parquet", range(12), names=False)
+        return ParquetSource([folder / "all.parquet"])
+
+
+class TestTars(SourceContract):
+    count, classes = 12, ("0", "1", "2")
+
+    def open(self, folder):
+        shards = [folder / "train-0.tar", folder / "train-1.tar"]
+        write_tar(shards[0], range(7))
+        write_tar(shards[1], range(7, 12))
+        return TarSource(shards)
+
+    def test_gives_what_timms_reader_of_webdatasets_gives(self, source, tmp_path):
+        from timm.data.readers.reader_wds import ReaderWds
+
+        reader = ReaderWds(
+            root=str(tmp_path), split="train-{0..1}.tar", num_samples=12, is_training=False
+        )
+        theirs = [(np.asarray(image.convert("RGB")), label) for image, label in reader]
+        assert len(theirs) == 12
+        for index, (image, label) in enumerate(theirs):
+            assert source.labels[index] == label
+            assert np.array_equal(np.asarray(source.picture(index)), image)
+
+
+class TestHub(SourceContract):
+    count, classes = 12, CLASSES
+
+    def open(self, folder):
+        write_parquet(folder / "data" / "train-00000-of-00001.parquet", range(12))
+        return HubSource(str(folder / "data"), "train")
+
+
+class TestDigits(SourceContract):
+    count, classes = 1438, tuple("0123456789")
+
+    def open(self, folder):
+        return DigitsSource("train")
+
+    def test_the_splits_share_no_image(self, source):
+        val = DigitsSource("val")
+        assert len(val) + len(source) == 1797
+        train = {source[index].content.tobytes() for index in range(len(source))}
+        shared = sum(val[index].content.tobytes() in train for index in range(len(val)))
+        assert shared == 0
+
+
+class TestPositions(SourceContract):
+    count = 90
+    classes = PositionsSource("train", 9).classes
+
+    def open(self, folder):
+        return PositionsSource("train", 90)
+
+    def test_an_image_does_not_depend_on_the_size_of_the_set(self, source):
+        larger = PositionsSource("train", 200)
+        assert np.array_equal(larger[17].content, source[17].content)
+        assert not np.array_equal(PositionsSource("val", 90)[17].content, source[17].content)
+        assert not np.array_equal(
+            PositionsSource("train", 90, seed=1)[17].content, source[17].content
+        )
+
+    def test_the_class_is_in_the_place_of_the_disc_and_in_nothing_else(self):
+        """Seen as bags of patches all classes look alike; seen as images they do not."""
+        source = PositionsSource("train", 1800)
+        images = np.stack([source[index].content for index in range(1800)]).astype(float)
+        patches = images.reshape(1800, 12, 4, 12, 4, 3).std(axis=(2, 4, 5)).reshape(1800, 144)
+        bags = np.sort(patches, axis=1)[:, [10, 70, 120, 135, 143]]
+        spread = bags.std(axis=0)
+        for label in range(9):
+            chosen = source.labels == label
+            gap = np.abs(bags[chosen].mean(axis=0) - bags.mean(axis=0))
+            assert (gap < 4 * spread / np.sqrt(chosen.sum())).all()
+        contrast = np.stack([patches[source.labels == label].mean(axis=0) for label in range(9)])
+        assert (contrast.max(axis=0) - contrast.min(axis=0)).max() > 3
+
+
+def settings(root: Path, **more) -> DataSettings:
+    return DataSettings(root=str(root), **more)
+
+
+def test_auto_finds_out_what_the_root_holds(tmp_path):
+    write_folder(tmp_path / "f" / "train")
+    write_parquet(tmp_path / "p" / "data" / "train-0.parquet", range(6))
+    write_tar(tmp_path / "t" / "train-0.tar", range(6))
+    kinds = [type(open_source(settings(tmp_path / name), "train")) for name in "fpt"]
+    assert kinds == [FolderSource, ParquetSource, TarSource]
+
+
+def test_both_splits_share_their_classes(tmp_path):
+    write_folder(tmp_path / "train")
+    write_folder(tmp_path / "val", 2, ("bee", "cat"))
+    train, val = open_both(settings(tmp_path))
+    assert val.classes == train.classes == CLASSES
+    assert val.labels.tolist() == [1, 2]
+
+
+def broken(tmp_path: Path, case: str) -> DataSettings:
+    """A data set with one thing wrong."""
+    root = tmp_path / "data"
+    root.mkdir()
+    if case in ("empty class", "strange class", "no pictures"):
+        write_folder(root / "train")
+        write_folder(root / "val")
+        (root / {"empty class": "train/dog", "strange class": "val/dog"}.get(case, "x")).mkdir()
+        if case == "strange class":
+            (root / "val/dog/1.png").write_bytes(encoded(1))
+    if case == "no classes":
+        (root / "train").mkdir()
+    if case == "label out of range":
+        write_parquet(root / "train.parquet", range(3), [0, 3, 1])
+    if case == "null label":
+        write_parquet(root / "train.parquet", range(3), [0, None, 1])
+    if case == "no parquet":
+        (root / "train.parquet").write_bytes(b"not a table")
+    if case == "no rows":
+        write_parquet(root / "train.parquet", range(0))
+    if case == "wrong columns":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({"img": [1]}), root / "train.parquet")
+    if case == "no such split":
+        write_parquet(root / "test.parquet", range(3))
+    if case == "tar without class":
+        write_tar(root / "train.tar", range(2), [b"0", b"bee"])
+    if case == "no tar":
+        (root / "train.tar").write_bytes(b"not a tar" * 100)
+    return settings(root)
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("empty class", r"class folder .*train/dog holds no pictures"),
+        ("strange class", r"val has classes that training does not know: dog"),
+        ("no classes", r"train has no subfolders; expected one for each class"),
+        ("label out of range", r"row 1 .*has label 3, but there are 3 classes, 0 to 2"),
+        ("null label", r"row 1 .*has label -1"),
+        ("no parquet", r"train.parquet cannot be read as Parquet"),
+        ("no rows", r"train.parquet holds no images"),
+        ("wrong columns", r"has no column 'image'; it has img"),
+        ("no such split", r"no file under .* matches '\*train\*.parquet'.*There is test.parquet"),
+        ("tar without class", r"001.cls in .*train.tar holds b'bee', not the number of a class"),
+        ("no tar", r"train.tar cannot be read as an uncompressed tar"),
+    ],
+)
+def test_what_is_wrong_with_data_is_said(case, words, tmp_path):
+    with pytest.raises(DataError, match=words):
+        open_both(broken(tmp_path, case))
+
+
+def test_a_root_that_cannot_be_one_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"needs data: name its folder with --data.root"):
+        open_both(DataSettings())
+    with pytest.raises(DataError, match="does not exist"):
+        open_both(settings(tmp_path / "nowhere"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="is a file; name the folder it is in"):
+        open_both(settings(tmp_path / "file"))
+    with pytest.raises(ConfigError, match="embedded and has no data.root"):
+        DataSettings(source="digits", root="x")
+    with pytest.raises(DataError, match="cannot be had"):
+        open_both(replace(settings(tmp_path), source="hub"))
+
+
+def test_the_table_of_sources_has_every_name_that_settings_allow():
+    from typing import get_args
+
+    from mjp.data.settings import SourceName
+
+    assert set(get_args(SourceName)) == {"auto", *SOURCES}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", r"is empty \(0 bytes\)"),
+        (b"GIF but not really", r"cannot be read as a picture"),
+        (encoded(1)[:60], r"cannot be read as a picture"),
+    ],
+)
+def test_a_corrupt_picture_is_named(content, words, tmp_path):
+    write_folder(tmp_path)
+    (tmp_path / "ant" / "000.png").write_bytes(content)
+    with pytest.raises(DataError, match=r"ant/000.png " + words):
+        FolderSource(tmp_path).picture(0)
+
+
+def test_a_picture_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    write_folder(tmp_path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(DataError, match=r"000.png cannot be read.*decompression bomb"):
+        FolderSource(tmp_path).picture(0)
+
+
+def test_a_file_that_vanished_is_named(tmp_path):
+    write_folder(tmp_path)
+    source = FolderSource(tmp_path)
+    (tmp_path / "ant" / "000.png").unlink()
+    with pytest.raises(DataError, match=r"000.png No such file"):
+        source.picture(0)
