@@ -15,7 +15,7 @@ from timm.data.transforms import RandomResizedCropAndInterpolation
 from torchvision.transforms import functional as vision
 
 from mjp.data import pixel_operations as operations
-from mjp.data.batch import ImageFormat, erase
+from mjp.data.batch import ImageFormat, erase, erase_at_once, erase_one_by_one
 from mjp.data.boxes import Boxes, crop_boxes, erase_boxes
 from mjp.data.feed import train_transform
 from mjp.data.rand_augment import NAMES, Layer, _matrices, apply_layer, draw_layers
@@ -178,6 +178,20 @@ def test_erasing_fills_the_box_with_noise_and_leaves_the_rest():
     assert not noise[0].equal(noise[1])
     few = erase(images[2:3].clone(), boxes[rows[2:3]], chosen[2:3], 3, rows[2:3])
     assert few[0].equal(done[2])
+
+
+def test_erasing_at_once_is_erasing_one_by_one():
+    generator = torch.Generator().manual_seed(0)
+    boxes, chosen = erase_boxes(50, (20, 30), 0.5, generator)
+    where = chosen.nonzero()[:, 0]
+    shifts = torch.stack((torch.arange(50) % 21, torch.arange(50) % 31))[:, where]
+    table = torch.cat((where[None], boxes.stacked()[:, where], shifts))
+    field = torch.randn(3, 40, 60, generator=generator)
+    one, other = torch.zeros(50, 3, 20, 30), torch.zeros(50, 3, 20, 30)
+    erase_one_by_one(one, table, field)
+    erase_at_once(other, table, field)
+    assert one.equal(other)
+    assert one.any()
 
 
 def test_rand_augment_draws_what_timm_draws():

@@ -54,11 +54,11 @@ class ImageFormat:
     ) -> Float[Tensor, "batch 3 height width"]:
         """Levels 0 to 255 as numbers around 0."""
         mean, std = (_channels(values, images.device) for values in (self.mean, self.std))
-        return (images.float() - 255 * mean) / (255 * std)
+        return images.float().sub_(mean).div_(std)
 
     def fill(self, device: torch.device) -> UInt8[Tensor, " 3"]:
         """The mean colour, in levels."""
-        return (255 * _channels(self.mean, device)).round().flatten().to(torch.uint8)
+        return _channels(self.mean, device).round().flatten().to(torch.uint8)
 
 
 class Finisher:
@@ -136,19 +136,31 @@ def erase(
     height, width = images.shape[2:]
     shifts = torch.stack((rows * 7919 % (height + 1), rows * 104729 % (width + 1)))
     table = torch.cat((where[None], boxes.stacked()[:, where], shifts[:, where]))
-    if images.is_cuda:
-        table = table.pin_memory()
-    index, top, left, high, wide, down, across = table.to(images.device, non_blocking=True)
     generator = torch.Generator(images.device).manual_seed(seed)
     field = torch.randn(3, 2 * height, 2 * width, generator=generator, device=images.device)
-    row = torch.arange(height, device=images.device)
-    col = torch.arange(width, device=images.device)
+    erase_with = erase_at_once if images.is_cuda else erase_one_by_one
+    erase_with(images, table, field)
+    return images
+
+
+def erase_one_by_one(images: Tensor, table: Int64[Tensor, "7 chosen"], field: Tensor) -> None:
+    """Box by box: the fastest on a CPU, which then touches nothing but the boxes."""
+    for index, top, left, high, wide, down, across in table.T.tolist():
+        noise = field[:, down + top : down + top + high, across + left : across + left + wide]
+        images[index, :, top : top + high, left : left + wide] = noise
+
+
+def erase_at_once(images: Tensor, table: Int64[Tensor, "7 chosen"], field: Tensor) -> None:
+    """All boxes with a few kernels: the fastest on a GPU."""
+    table = table.pin_memory() if images.is_cuda else table
+    index, top, left, high, wide, down, across = table.to(images.device, non_blocking=True)
+    row = torch.arange(images.shape[2], device=images.device)
+    col = torch.arange(images.shape[3], device=images.device)
     noise = field[:, (down[:, None] + row)[:, :, None], (across[:, None] + col)[:, None, :]]
     in_rows = (row >= top[:, None]) & (row < (top + high)[:, None])
     in_cols = (col >= left[:, None]) & (col < (left + wide)[:, None])
     inside = (in_rows[:, :, None] & in_cols[:, None, :])[:, None]
     images[index] = torch.where(inside, noise.transpose(0, 1).to(images.dtype), images[index])
-    return images
 
 
 @contextmanager
@@ -163,9 +175,10 @@ def _numpy_seeded(seed: int) -> Iterator[None]:
 
 
 def _channels(values: tuple[float, ...], device: torch.device) -> Float[Tensor, "3 1 1"]:
+    """A value for each channel, in levels."""
     key = (values, device)
     if key not in _CHANNELS:
-        _CHANNELS[key] = torch.tensor(values, device=device)[:, None, None]
+        _CHANNELS[key] = 255 * torch.tensor(values, device=device)[:, None, None]
     return _CHANNELS[key]
 
 

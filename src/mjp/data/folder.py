@@ -53,7 +53,7 @@ class FolderSource(Source):
         return str(self._root / self._files[index].as_py())
 
     def __getitem__(self, index: int) -> Sample:
-        return Sample(Path(self.name_of(index)).read_bytes(), int(self.labels[index]))
+        return Sample(Path(self.name_of(index)), int(self.labels[index]))
 
 
 def _subfolders(root: Path) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,28 +20,40 @@ class Sample:
     """An image as it is stored, and its class.
 
     Args:
-        content: an encoded picture, or pixels of shape (height, width, 3).
+        content: an encoded picture, the file of one, or pixels of shape (height, width, 3).
     """
 
-    content: bytes | np.ndarray
+    content: bytes | Path | np.ndarray
     label: int
 
     def decode(self) -> Image.Image:
-        """The picture in RGB; a `DataError` if it cannot be read."""
+        """The picture in RGB; a `DataError` or an `OSError` if it cannot be read."""
         if isinstance(self.content, np.ndarray):
             return Image.fromarray(self.content)
-        if not self.content:
-            raise DataError("is empty (0 bytes)")
+        file = self.content if isinstance(self.content, Path) else io.BytesIO(self.content)
         try:
-            return Image.open(io.BytesIO(self.content)).convert("RGB")
+            with Image.open(file) as picture:
+                if picture.mode != "RGB":
+                    return picture.convert("RGB")
+                picture.load()  # `convert` would copy it.
+                return picture
+        except (FileNotFoundError, PermissionError):
+            raise
         except (
             OSError,  # Truncated, unknown, or no picture at all.
             SyntaxError,  # Pillow's for a broken PNG.
             ValueError,
             Image.DecompressionBombError,
         ) as error:
+            if self._is_empty():
+                raise DataError("is empty (0 bytes)") from error
             reason = str(error).partition("<_io")[0].strip() or type(error).__name__
             raise DataError(f"cannot be read as a picture: {reason}") from error
+
+    def _is_empty(self) -> bool:
+        if isinstance(self.content, Path):
+            return self.content.stat().st_size == 0
+        return len(self.content) == 0
 
 
 class Source(ABC):
