@@ -11,7 +11,8 @@ SHAPE_CHECKS = os.environ.get("MJP_SHAPE_CHECKS") == "1"
 if SHAPE_CHECKS:
     from jaxtyping import install_import_hook
 
-    install_import_hook(["mjp.jigsaw", "mjp.models", "mjp.losses"], "beartype.beartype")
+    rooms = ["mjp.jigsaw", "mjp.models", "mjp.losses", "mjp.data", "mjp.train"]
+    install_import_hook(rooms, "beartype.beartype")
 
 
 def pytest_collection_modifyitems(config, items):

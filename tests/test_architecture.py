@@ -11,6 +11,8 @@ import pytest
 
 import mjp
 from mjp.commands import options
+from mjp.data.settings import AugmentSettings, DataSettings
+from mjp.train.recipe import ModelSettings, OptimizerSettings, Recipe, RunSettings
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -50,7 +52,23 @@ def test_every_public_name_can_be_had_and_is_listed():
 
 
 @pytest.mark.parametrize(
-    "config", [mjp.MJPConfig, mjp.LocalizationWeight, options.DemoOptions, options.BenchStepOptions]
+    "config",
+    [
+        mjp.MJPConfig,
+        mjp.LocalizationWeight,
+        Recipe,
+        ModelSettings,
+        OptimizerSettings,
+        RunSettings,
+        DataSettings,
+        AugmentSettings,
+        options.DemoOptions,
+        options.TrainOptions,
+        options.CheckOptions,
+        options.BenchStepOptions,
+        options.BenchPlanOptions,
+        options.BenchTrainOptions,
+    ],
 )
 def test_every_field_of_a_configuration_is_read_by_some_code(config):
     home = sys.modules[config.__module__].__file__
@@ -60,6 +78,8 @@ def test_every_field_of_a_configuration_is_read_by_some_code(config):
         read = re.search(rf"\.{field.name}\b", others) or re.search(
             rf"self\.{field.name}\b.*\*", own
         )
+        # Read before the options are parsed, because it decides their defaults.
+        read = read or f'"--{field.name}"' in others
         assert read, f"{config.__name__}.{field.name} is read nowhere"
 
 

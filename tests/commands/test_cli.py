@@ -90,7 +90,7 @@ def test_what_cannot_be_done_is_said_and_exits_2(arguments, words, capsys, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("bensh",), "demo, bench"),
+        (("bensh",), "bench"),
         (("demo", "--ration", "0.5"), "--ratio"),
         (("bench",), "step"),
     ],

@@ -250,4 +250,6 @@ def test_what_an_image_gets_does_not_depend_on_the_others(batch):
     for layer in layers:
         whole, part = apply_layer(whole, layer, FILL), apply_layer(part, layer[rows], FILL)
     assert whole[10:20].equal(part)
-    assert draw_layers(4, AugmentSettings(rand_augment=0, color_jitter=0), torch.Generator()) == []
+    assert (
+        draw_layers(4, AugmentSettings(rand_augment=0.0, color_jitter=0.0), torch.Generator()) == []
+    )

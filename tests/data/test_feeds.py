@@ -1,5 +1,6 @@
-"""Both feeds keep one contract: batches that depend on the seed and the step, and on nothing else."""
+"""Both feeds keep one contract: a batch depends on the seed and the step and on nothing else."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -184,7 +185,12 @@ class TestResident(FeedContract):
         for number, path in enumerate(sorted((folder / "train").rglob("*.png"))):
             Image.new("RGB", (10 + number, 40 - number), (9 * number, 0, 0)).save(path)
         plain = AugmentSettings(
-            color_jitter=0, rand_augment=0, erasing=0, repeats=1, mixup=0, cutmix=0
+            color_jitter=0.0,
+            rand_augment=0.0,
+            erasing=0.0,
+            repeats=1,
+            mixup=0.0,
+            cutmix=0.0,
         )
         feed = self.feed(folder, augment=plain)
         for batch in feed.train(0, 4):
@@ -210,6 +216,7 @@ class TestResident(FeedContract):
 def test_shares_are_of_one_length_and_together_the_whole():
     for samples in (1, 7, 12):
         parts = [share(samples, 3, rank, 4) for rank in range(3)]
-        assert {len(own) for own, _ in parts} == {-(-(-(-samples // 3)) // 4) * 4}
+        most = math.ceil(samples / 3)
+        assert {len(own) for own, _ in parts} == {4 * math.ceil(most / 4)}
         found = [number for own, count in parts for number in own[:count].tolist()]
         assert sorted(found) == list(range(samples))

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +119,7 @@ class TestManyParquetFiles(SourceContract):
 
     def test_rows_of_different_groups_are_mixed(self, source):
         order = source.order(torch.Generator().manual_seed(0)).tolist()
-        together = sum(abs(one - other) == 1 for one, other in zip(order, order[1:], strict=False))
+        together = sum(abs(one - other) == 1 for one, other in pairwise(order))
         assert together < 12
 
     def test_a_name_says_file_and_row(self, source):
@@ -290,7 +291,7 @@ def test_a_root_that_cannot_be_one_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="is a file; name the folder it is in"):
         open_both(settings(tmp_path / "file"))
-    with pytest.raises(ConfigError, match="embedded and has no data.root"):
+    with pytest.raises(ConfigError, match=r"embedded and has no data\.root"):
         DataSettings(source="digits", root="x")
     with pytest.raises(DataError, match="cannot be had"):
         open_both(replace(settings(tmp_path), source="hub"))

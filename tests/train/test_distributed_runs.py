@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -89,9 +90,8 @@ def test_a_process_that_dies_takes_the_run_down_within_a_minute(tmp_path):
 
 
 def _python_children(parent: int) -> list[int]:
-    listing = f"/proc/{parent}/task/{parent}/children"
-    children = [int(number) for number in open(listing).read().split()]
-    return [c for c in children if b"train" in open(f"/proc/{c}/cmdline", "rb").read()]
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(c) for c in children if b"train" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
 
 def test_wrong_input_is_said_once(tmp_path):

@@ -56,7 +56,12 @@ def test_the_imagenet_recipes_have_the_papers_settings(name):
     assert optimizer.learning_rate * 1024 / optimizer.reference_batch == 0.001
     assert (optimizer.warmup_rate, optimizer.final_rate) == (5e-7, 5e-6)
     assert (optimizer.weight_decay, optimizer.clip) == (0.05, 5.0)
-    assert (augment.smoothing, augment.mixup, augment.cutmix, augment.erasing) == (0.1, 0.8, 1, 0.25)
+    assert (augment.smoothing, augment.mixup, augment.cutmix, augment.erasing) == (
+        0.1,
+        0.8,
+        1,
+        0.25,
+    )
     assert (augment.rand_augment, augment.rand_augment_std, augment.color_jitter) == (9, 0.5, 0.4)
     assert (recipe.localization.start, recipe.localization.final_ratio) == (0.01, 0.5)
     assert recipe.mjp.probability == 0.5

@@ -1,15 +1,13 @@
 """`mjp train`: carries out a recipe and shows how it goes."""
 
-import os
 from contextlib import ExitStack
 from pathlib import Path
 
 import torch
-from rich.table import Table
 
 from mjp.commands.options import TrainOptions
-from mjp.commands.terminal import choose_device, results
-from mjp.commands.watching import Silent, watching
+from mjp.commands.terminal import choose_device
+from mjp.commands.watching import Silent, clock, watching
 from mjp.core.errors import ConfigError
 from mjp.data.opening import open_both
 from mjp.train import runs
@@ -65,18 +63,17 @@ def _claim(out: Path, options: TrainOptions, team: Team) -> None:
 
 
 def _report(out: Path, outcome: Outcome, problems: list[str]) -> None:
-    table = Table(title=f"trained in {outcome.seconds:.0f} s", show_header=False)
-    table.add_column()
-    table.add_column()
-    table.add_row("best top-1", f"{outcome.best:.2f} % after epoch {outcome.best_epoch}")
-    table.add_row("last top-1", f"{outcome.last:.2f} %")
-    table.add_row("best model", str(out / "best"))
-    table.add_row("last model", str(out / "final"))
-    table.add_row("records", str(out / "records.jsonl"))
-    table.add_row("curves", f"tensorboard --logdir {out / 'tensorboard'}")
-    results().print(table)
+    lines = [
+        f"best top-1  {outcome.best:.2f} % after epoch {outcome.best_epoch}",
+        f"last top-1  {outcome.last:.2f} %",
+        f"time        {clock(outcome.seconds)}",
+        f"best model  {out / 'best'}",
+        f"last model  {out / 'final'}",
+        f"curves      tensorboard --logdir {out / 'tensorboard'}",
+    ]
     if problems:
         listed = out / "unreadable.txt"
         listed.write_text("\n".join(problems) + "\n", encoding="utf-8")
-        results().print(f"{len(problems)} images could not be read and were left out: {listed}")
-    results().print(f"report: {os.fspath(out / 'records.jsonl')}", highlight=False)
+        lines.append(f"{len(problems)} images could not be read and were left out: {listed}")
+    lines.append(f"records: {out / 'records.jsonl'}")
+    print("\n".join(["", *lines]))

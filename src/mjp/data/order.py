@@ -133,6 +133,6 @@ class Calendar:
             epoch += 1
         return epoch
 
-    def at(self, epochs: float) -> int:
+    def at(self, epochs: int) -> int:
         """The step that so many epochs come to."""
         return round(epochs * self.samples / self.batch)

@@ -43,6 +43,8 @@ def estimate(recipe: Recipe, model: Any, chunk: int, processes: int = 1) -> Memo
     """
     images = torch.zeros(TRIED, 3, *recipe.model.image_size)
     targets = torch.full((TRIED, model.num_classes), 1 / model.num_classes)
+    if recipe.mjp.ratio > 0:
+        model.grid_of(images)  # Whether such images can be cut into patches, plan or no plan.
     generator = torch.Generator().manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter(

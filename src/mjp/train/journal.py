@@ -4,7 +4,7 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -68,6 +68,7 @@ class EpochReport:
         return self.average_top1 if self.average_top1 is not None else self.top1
 
 
+@runtime_checkable
 class Watcher(Protocol):
     """Whoever looks at a run while it goes on."""
 

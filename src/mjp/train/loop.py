@@ -312,14 +312,14 @@ class Trainer:
         save(twin, folder)
 
     def _tensors(self, *, reduced: bool) -> dict[str, Tensor]:
-        """All that a checkpoint holds; sums over the processes if they are to be written."""
+        """All that a checkpoint holds; to be written, with sums meant over the processes."""
         tensors = snapshots.state_of(self.model, self.optimizer)
         if self.average is not None:
             tensors |= {f"average.{name}": value for name, value in self.average.values.items()}
         sums = {"sums.interval": self._interval, "sums.epoch": self._epoch}
         if reduced:
-            # Each process has summed over its own steps; one will hold the sums of all.
-            sums = {name: self.team.total(value) for name, value in sums.items()}
+            # Each process has summed over its own images; the mean is right for any number of them.
+            sums = {name: self.team.total(value) / self.team.size for name, value in sums.items()}
         return tensors | sums
 
     def _restore(self) -> int:
@@ -332,9 +332,6 @@ class Trainer:
                 f"there is no checkpoint in {self.out} yet; starting from the beginning"
             )
             return 0
-        if not self.team.leads:
-            self._interval.zero_()
-            self._epoch.zero_()
         self.step, self.last = progress.step, progress.last
         self.best, self.best_epoch = progress.best, progress.best_epoch
         self.watcher.say(f"resuming at step {self.step} of {self.calendar.steps}")

@@ -16,11 +16,17 @@ from mjp.train.recipe import OptimizerSettings, RunSettings
 def make_optimizer(model: Any, settings: OptimizerSettings, batch: int) -> torch.optim.AdamW:
     """AdamW over timm's groups: decayed or not, and by layer where rates fall with depth."""
     spared = model.no_weight_decay()
+    # By name: the order of these arguments is not the same in timm's two functions.
     if settings.layer_decay is None:
-        groups = param_groups_weight_decay(model, settings.weight_decay, spared)
+        groups = param_groups_weight_decay(
+            model, weight_decay=settings.weight_decay, no_weight_decay_list=spared
+        )
     else:
         groups = param_groups_layer_decay(
-            model, settings.weight_decay, spared, layer_decay=settings.layer_decay
+            model,
+            weight_decay=settings.weight_decay,
+            no_weight_decay_list=spared,
+            layer_decay=settings.layer_decay,
         )
     rate = scaled(settings.learning_rate, settings, batch)
     optimizer = torch.optim.AdamW(groups, lr=rate, betas=settings.betas, fused=True)

@@ -1,0 +1,181 @@
+"""`mjp train`, `mjp check` and `mjp bench train` as a person meets them."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from tests.commands.test_cli import run
+from tests.data.pictures import write_folder
+from tests.train.running import TINY, records
+
+
+def test_training_shows_a_table_and_ends_with_the_paths_it_wrote(tmp_path, capsys):
+    out = tmp_path / "run"
+    code, shown, told = run(capsys, "train", "digits", "--out", str(out), *TINY)
+    assert code == 0
+    rows = [line.split() for line in shown.splitlines()]
+    assert rows[0][:3] == ["epoch", "loss", "class."]
+    assert [row[0] for row in rows[1:3]] == ["1", "2"]
+    assert "best top-1" in shown
+    for name in ("best", "final", "records.jsonl"):
+        assert str(out / name) in shown
+        assert (out / name).exists()
+    assert shown.splitlines()[-1] == f"records: {out / 'records.jsonl'}"
+    assert "decoding training images: 1438 of 1438" in told
+    assert list((out / "tensorboard").glob("events*"))
+
+
+def test_records_hold_the_recipe_the_versions_and_every_number(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert run(capsys, "train", "digits", "--out", str(out), *TINY)[0] == 0
+    first, *rest = records(out)
+    assert first["kind"] == "train start"
+    conditions = first["conditions"]
+    assert conditions["run.epochs"] == 2
+    assert conditions["model.name"] == "deit_tiny_patch16_224"
+    assert conditions["run.seed"] == 0
+    assert {"mjp", "torch", "python"} <= set(conditions)
+    assert first["values"]["steps"] == 45
+    assert [record["kind"] for record in rest].count("train step") == 9
+    epochs = [record for record in rest if record["kind"] == "train epoch"]
+    assert [record["conditions"]["epoch"] for record in epochs] == [1, 2]
+    for record in epochs:
+        values = record["values"]
+        total = values["classification"] + values["localization_weight"] * values["localization"]
+        assert values["loss"] == pytest.approx(total, rel=1e-2)
+        assert 0 <= values["val_top1"] <= values["val_top5"] <= 100
+    timing = records(out, "train timing")
+    assert all(r["values"]["images_per_second"] > 0 for r in timing if "epoch" in r["conditions"])
+
+
+def test_at_a_terminal_there_is_a_live_line(tmp_path):
+    """A real terminal: a pseudo one, whose screen is read back."""
+    leader, follower = pty.openpty()
+    command = ["-m", "mjp", "train", "digits", "--out", str(tmp_path / "run"), *TINY]
+    process = subprocess.Popen(
+        [sys.executable, *command, "--run.epochs", "6"],
+        stdout=follower,
+        stderr=follower,
+        env={**os.environ, "COLUMNS": "150", "TERM": "xterm-256color"},
+    )
+    os.close(follower)
+    screen = b""
+    try:
+        while piece := os.read(leader, 65536):
+            screen += piece
+    except OSError:  # How a pseudo terminal says that nobody writes to it any more.
+        pass
+    assert process.wait() == 0
+    text = screen.decode()
+    assert "images/s" in text
+    assert "left" in text
+    assert "step" in text
+    assert "best top-1" in text
+
+
+def test_a_variant_and_a_ratio_are_a_flag_away(tmp_path, capsys):
+    code, out, _ = run(capsys, "check", "digits", "--variant", "E", "--mjp.ratio", "0.5")
+    assert code == 0
+    assert 'positions = "own"' in out
+    assert "ratio = 0.5" in out
+    assert 'localization = "none"' in out
+    code, out, _ = run(capsys, "check", "--variant=A")
+    assert "ratio = 0.0" in out
+
+
+def test_check_prints_the_recipe_and_what_it_will_take(capsys):
+    code, out, _ = run(capsys, "check", "digits")
+    assert code == 0
+    for words in ("epochs = 40", "464,556", "1,438 to train on", "899, 22.5 an epoch", "memory"):
+        assert words in out
+    assert out.rstrip().endswith("nothing is wrong")
+
+
+def test_check_names_everything_that_is_wrong_at_once(tmp_path, capsys):
+    write_folder(tmp_path / "train")
+    (tmp_path / "train" / "ant" / "000.png").write_bytes(b"")
+    write_folder(tmp_path / "val")
+    arguments = ("imagenet-deit-ti", "--data.root", str(tmp_path), "--run.batch", "7")
+    code, _, err = run(capsys, "check", *arguments, "--model.image-size", "100", "100")
+    assert code == 2
+    assert "imagenet-deit-ti cannot be carried out" in err
+    assert "ant/000.png is empty (0 bytes)" in err
+    assert "a batch of 7 cannot be divided" in err
+
+
+def test_check_notes_what_is_perhaps_not_meant(capsys):
+    _, out, _ = run(capsys, "check", "digits", "--mjp.ratio", "0.01", "--mjp.probability", "0")
+    assert "masks none of an image's 16 patches" in out
+    assert "there will never be a jigsaw" in out
+
+
+def test_check_tries_the_model_on_images_of_its_size(capsys):
+    code, _, err = run(capsys, "check", "digits", "--model.image-size", "18", "18")
+    assert code == 2
+    assert "cannot be carried out" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("train", "digit"), "did you mean digits?"),
+        (("train", "mine.toml"), "mine.toml cannot be read"),
+        (("train", "mini-imagenet-64"), "name its folder with --data.root"),
+        (("train", "digits", "--variant", "Z"), "there is no variant 'Z'"),
+        (("train", "digits", "--run.device", "warp"), "'warp' is no device of torch"),
+        (("train", "digits", "--model.name", "deit_tinny_patch16_224"), "did you mean"),
+        (("train", "digits", "--init", "nowhere"), "neither a file, nor a folder"),
+        (("train", "--resume", "--out", "nowhere"), "nowhere holds no run to resume"),
+        (("train", "--run.epochs", "9", "mini-imagenet-64"), "name the recipe before its flags"),
+        (("bench", "train", "--rounds", "1"), "rounds must be at least 2"),
+    ],
+)
+def test_what_cannot_be_trained_is_said(arguments, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *arguments)
+    assert code in (1, 2)
+    assert words in err
+    assert out == ""
+    assert not (tmp_path / "runs").exists(), "nothing is written before all is known to be well"
+
+
+def test_corrupt_images_that_were_skipped_are_listed_at_the_end(tmp_path, capsys):
+    write_folder(tmp_path / "data" / "train", 24)
+    write_folder(tmp_path / "data" / "val", 6)
+    (tmp_path / "data" / "train" / "bee" / "001.png").write_bytes(b"")
+    arguments = (
+        "--data.source",
+        "folder",
+        "--data.root",
+        str(tmp_path / "data"),
+        "--run.batch",
+        "8",
+    )
+    out = tmp_path / "run"
+    code, _, err = run(capsys, "train", "digits", "--out", str(out), *TINY, *arguments)
+    assert code == 1
+    assert "bee/001.png is empty (0 bytes); mend or remove it" in err
+    arguments = (*arguments, "--data.skip-corrupt", "--fresh")
+    code, shown, _ = run(capsys, "train", "digits", "--out", str(out), *TINY, *arguments)
+    assert code == 0
+    assert "1 images could not be read and were left out" in shown
+    assert "bee/001.png" in (out / "unreadable.txt").read_text()
+    [end] = records(out, "train end")
+    assert end["values"]["unreadable_images"] == 1
+
+
+def test_bench_train_compares_in_one_run(tmp_path, capsys):
+    arguments = ("--rounds", "2", "--images", "64", "--batch", "4", "--workers", "1")
+    code, out, err = run(capsys, "bench", "train", *arguments, "--out", str(tmp_path))
+    assert code == 0, err
+    assert "resident feed" in out
+    assert "worker feed" in out
+    assert "GFLOP an image" in out
+    found = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    assert [record["conditions"]["part"] for record in found] == ["step", "workers"]
+    for record in found:
+        assert record["values"]["ratio"] > 0

@@ -1,0 +1,248 @@
+"""What the loop does at each step: rates, jigsaws, averages, first weights, what it tells."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import timm
+import torch
+from timm.utils import ModelEmaV3
+
+import mjp
+from mjp.commands.watching import Silent, clock, line_of, row_of
+from mjp.core.errors import CheckpointError, ConfigError
+from mjp.data.embedded import DigitsSource
+from mjp.data.order import Calendar
+from mjp.models.projection import PatchProjection, with_fast_patches
+from mjp.train.estimate import estimate
+from mjp.train.journal import EpochReport, Losses, StepReport
+from mjp.train.loop import Trainer
+from mjp.train.optimization import Average, make_optimizer, make_schedule
+from mjp.train.recipe import OptimizerSettings, Recipe, RunSettings, read_recipe
+from mjp.train.setup import make_feed, make_model, start_from
+from mjp.train.team import Team
+from tests.models.kinds import KINDS, VITS
+from tests.train.running import records, train
+
+ALONE = Team(0, 1, torch.device("cpu"))
+
+
+def tiny(**run) -> Recipe:
+    recipe = read_recipe("digits")
+    arguments = {"patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 2}
+    settings = {"epochs": 4, "warmup_epochs": 2, **run}
+    return replace(
+        recipe,
+        model=replace(recipe.model, arguments=arguments),
+        mjp=replace(recipe.mjp, probability=1.0, ratio=0.25),
+        run=replace(recipe.run, **settings),
+    )
+
+
+def trainer(recipe: Recipe, out) -> Trainer:
+    train, val = DigitsSource("train"), DigitsSource("val")
+    model = make_model(recipe, train.classes)
+    feed = make_feed(recipe, model, train, val, ALONE)
+    feed.prepare(lambda what, done, total: None)
+    return Trainer(recipe, model, feed, ALONE, out, Silent())
+
+
+def test_there_is_no_jigsaw_before_the_end_of_warm_up(tmp_path):
+    run = trainer(tiny(), tmp_path)
+    start = run.calendar.at(2)
+    for step, batch in ((s, b) for s, b in zip(range(60), run.feed.train(0, 60), strict=True)):
+        plan = run._plan(batch)
+        assert (plan is not None) == (step >= start)
+        if plan is not None:
+            assert plan.masked.sum(1).eq(4).all()
+
+
+def test_a_jigsaw_happens_with_its_probability(tmp_path):
+    recipe = tiny(warmup_epochs=0)
+    run = trainer(replace(recipe, mjp=replace(recipe.mjp, probability=0.3)), tmp_path)
+    batch = next(run.feed.train(0, 1))
+    drawn = [run._plan(replace(batch, step=step)) is not None for step in range(400)]
+    assert 0.22 < sum(drawn) / 400 < 0.38
+
+
+def test_the_learning_rate_warms_up_and_follows_a_cosine():
+    settings = OptimizerSettings(learning_rate=1e-3, warmup_rate=1e-6, final_rate=1e-5)
+    run = RunSettings(epochs=10, warmup_epochs=2, batch=1024)
+    calendar = Calendar(samples=10240, batch=1024, epochs=10)
+    optimizer = make_optimizer(mjp.wrap(VITS["plain"].build()), settings, run.batch)
+    schedule = make_schedule(optimizer, settings, run, calendar)
+    rates = []
+    for step in range(100):
+        schedule.step_update(step)
+        rates.append(optimizer.param_groups[0]["lr"])
+    scale = 1024 / 512
+    assert rates[0] == pytest.approx(scale * 1e-6)
+    assert rates[10] == pytest.approx(scale * (1e-6 + (1e-3 - 1e-6) / 2))
+    assert rates[20] == pytest.approx(scale * 1e-3)
+    middle = scale * (1e-5 + (1e-3 - 1e-5) * (1 + math.cos(math.pi * 40 / 80)) / 2)
+    assert rates[60] == pytest.approx(middle)
+    assert rates[99] < scale * 1.2e-5
+    assert rates == sorted(rates[:20]) + sorted(rates[20:], reverse=True)
+
+
+def test_positions_norms_and_biases_are_not_decayed():
+    model = mjp.wrap(VITS["plain"].build())
+    optimizer = make_optimizer(model, OptimizerSettings(), 512)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            name = names[parameter]
+            spared = parameter.ndim <= 1 or name in ("pos_embed", "cls_token", "unknown_position")
+            assert (group["weight_decay"] == 0) == spared, name
+
+
+def test_layer_decay_slows_the_lower_layers():
+    model = mjp.wrap(VITS["plain"].build())
+    settings = OptimizerSettings(layer_decay=0.5)
+    optimizer = make_optimizer(model, settings, 512)
+    schedule = make_schedule(optimizer, settings, RunSettings(), Calendar(512, 512, 300))
+    schedule.step_update(20)
+    rates = {p: group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    named = dict(model.named_parameters())
+    assert rates[named["head.weight"]] == pytest.approx(5e-4)
+    assert rates[named["blocks.1.attn.qkv.weight"]] == pytest.approx(2.5e-4)
+    assert rates[named["blocks.0.attn.qkv.weight"]] == pytest.approx(1.25e-4)
+    assert rates[named["pos_embed"]] == rates[named["unknown_position"]]
+    assert rates[named["pos_embed"]] < rates[named["blocks.0.attn.qkv.weight"]]
+
+
+def test_the_average_is_timms():
+    model = timm.create_model("resnet18", num_classes=3)
+    theirs, ours = ModelEmaV3(model, decay=0.7), Average(model, decay=0.7)
+    for step in range(100, 104):  # Late enough for the full decay.
+        with torch.no_grad():
+            for value in model.state_dict().values():
+                if value.is_floating_point():
+                    value.add_(torch.randn_like(value))
+        theirs.update(model)
+        ours.update(step)
+    live = {name: value.clone() for name, value in model.state_dict().items()}
+    with ours.lent():
+        for name, value in theirs.module.state_dict().items():
+            if value.is_floating_point():
+                torch.testing.assert_close(model.state_dict()[name], value)
+    for name, value in model.state_dict().items():
+        assert value.equal(live[name])
+
+
+def test_patches_projected_by_a_product_are_the_convolutions():
+    for kind in ("plain", "distilled", "swin"):
+        model = mjp.wrap(KINDS[kind].build()).eval()
+        images = KINDS[kind].images()
+        before, names = model(images), list(model.state_dict())
+        assert isinstance(with_fast_patches(model).patch_embed.proj, PatchProjection)
+        torch.testing.assert_close(model(images), before, rtol=1e-4, atol=1e-5)
+        assert list(model.state_dict()) == names
+    resnet = mjp.wrap(KINDS["resnet"].build())
+    assert with_fast_patches(resnet) is resnet
+
+
+@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "resnet18"])
+def test_other_backbones_train_too(name, tmp_path):
+    arguments = {} if name == "resnet18" else {"embed_dim": 12, "window_size": 2}
+    recipe = tiny(batch=8)
+    recipe = replace(
+        recipe,
+        model=replace(recipe.model, name=name, image_size=(32, 32), arguments=arguments),
+    )
+    run = trainer(recipe, tmp_path)
+    before = {name: value.clone() for name, value in run.model.state_dict().items()}
+    batches = run.feed.train(400, 402)
+    for step in (400, 401):
+        run.step = step
+        run.train_step(batches)
+    run._check_finite()
+    moved = [n for n, v in run.model.state_dict().items() if not v.equal(before[n])]
+    assert len(moved) > 0.8 * len(before)
+
+
+def test_a_run_can_start_from_weights_of_mjp_and_of_timm(tmp_path):
+    model = mjp.wrap(VITS["plain"].build())
+    mjp.save(model, tmp_path / "mine")
+    plain = VITS["plain"].build()
+    torch.save(plain.state_dict(), tmp_path / "timm.pth")
+    for path, other in ((tmp_path / "mine", model), (tmp_path / "timm.pth", plain)):
+        fresh = mjp.wrap(VITS["plain"].build())
+        start_from(fresh, str(path))
+        assert fresh.head.weight.equal(other.head.weight)
+        assert fresh.pos_embed.equal(other.pos_embed)
+        other_classes = mjp.create_model(
+            "vit_tiny_patch16_224", num_classes=3, **VITS["plain"].arguments
+        )
+        head = other_classes.head.weight.clone()
+        start_from(other_classes, str(path))
+        assert other_classes.head.weight.equal(head), "a head for other classes is left alone"
+        assert other_classes.pos_embed.equal(other.pos_embed)
+    with pytest.raises(CheckpointError, match="neither a file, nor a folder, nor a model"):
+        start_from(model, "nothing_of_the_kind")
+
+
+def test_fine_tuning_starts_where_the_weights_are(tmp_path):
+    assert train(tmp_path / "first") == 0
+    first = records(tmp_path / "first", "train epoch")[-1]["values"]
+    flags = ("--init", str(tmp_path / "first" / "final"), "--optimizer.layer-decay", "0.7")
+    assert train(tmp_path / "second", *flags, "--run.warmup-epochs", "0") == 0
+    second = records(tmp_path / "second", "train epoch")[0]["values"]
+    assert second["classification"] < first["classification"] + 0.05
+    assert second["localization"] < 1.2 * first["localization"] + 0.1
+
+
+def test_the_best_model_is_the_best_epochs_and_knows_its_classes(tmp_path):
+    out = tmp_path / "run"
+    assert train(out, "--run.epochs", "4", "--run.eval-every", "2") == 0
+    epochs = [record["values"]["val_top1"] for record in records(out, "train epoch")]
+    assert [value is None for value in epochs] == [True, False, True, False]
+    [end] = records(out, "train end")
+    assert end["values"]["best_top1"] == max(value for value in epochs if value is not None)
+    assert end["values"]["last_top1"] == epochs[-1]
+    model = mjp.load(out / "best").eval()
+    assert model.pretrained_cfg["label_names"] == tuple("0123456789")
+    source = DigitsSource("val")
+    feed = make_feed(read_recipe("digits"), model, source, source, ALONE)
+    feed.prepare(lambda what, done, total: None)
+    right = total = 0
+    with torch.no_grad():
+        for batch in feed.validate():
+            found = model(batch.images).argmax(1) == batch.labels
+            right += int((found & batch.counted).sum())
+            total += int(batch.counted.sum())
+    assert 100 * right / total == pytest.approx(end["values"]["best_top1"])
+
+
+def test_memory_is_estimated_from_a_real_pass():
+    recipe = tiny()
+    model = make_model(recipe, tuple("0123456789"))
+    weights = sum(p.numel() * 4 for p in model.parameters())
+    small, large = estimate(recipe, model, 16), estimate(recipe, model, 64)
+    assert small.weights == small.gradients == weights
+    assert small.optimizer == 2 * weights
+    assert large.activations == 4 * small.activations
+    per_token = small.activations / 16 / 17 / 24 / 4
+    assert 20 < per_token < 120, "some dozens of numbers for each of a token's"
+    sharded = replace(recipe, run=replace(recipe.run, distribution="fsdp"))
+    assert estimate(sharded, model, 16, processes=4).weights == weights // 4
+
+
+def test_every_number_has_a_place_in_the_live_line_and_in_the_table():
+    losses = Losses(1.25, 3.5, 1.285, 0.9)
+    line = line_of(StepReport(2, 40, 30, 900, losses, 1e-3, 1234.0, 75.0, 3 * 2**30))
+    for words in ("epoch 2/40", "step 30/900", "1.2850", "1.2500", "3.500", "1,234 images/s"):
+        assert words in line
+    assert "0:01:15 left" in line
+    assert "3.0 GiB" in line
+    row = row_of(EpochReport(2, losses, 1e-3, 0.01, 51.5, None, 2.0, 53.25, 900.0, 12.34))
+    assert row.split() == ["2", "1.2850", "1.2500", "3.500", "51.50", "53.25", "900", "12.3", "s"]
+    assert clock(float("inf")) == "?"
+    assert clock(7325) == "2:02:05"
+
+
+def test_arguments_that_the_model_does_not_have_are_an_error():
+    recipe = tiny()
+    wrong = replace(recipe, model=replace(recipe.model, arguments={"colour": 3}))
+    with pytest.raises(ConfigError, match="cannot be built so"):
+        make_model(wrong, ("a", "b"))
