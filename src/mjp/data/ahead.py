@@ -17,7 +17,8 @@ def prepared_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[B
     """The same batches in the same order; on a GPU, made while the ones before are trained on.
 
     Starting the many small kernels of augmentation keeps a host busy for as long as a small model
-    computes; a second thread starts them while the first starts the model's.
+    computes; a second thread starts them while the first starts the model's. Nothing in that thread
+    may be compiled by torch.compile, which cannot be used while another thread compiles.
     """
     if device.type != "cuda":
         yield from batches

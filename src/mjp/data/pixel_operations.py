@@ -4,6 +4,7 @@ They give what Pillow gives, level for level, but for geometry, which is exact t
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 
 import torch
@@ -81,11 +82,8 @@ def color(images: Images, factor: Values) -> Images:
 
 def sharpness(images: Images, factor: Values) -> Images:
     """Blends with a smoothed image; the outermost pixels stay."""
-    kernel = torch.ones(3, 3, device=images.device)
-    kernel[1, 1] = 5
-    kernel = (kernel / 13).expand(3, 1, 3, 3)
     smooth = images.clone()
-    inner = F.conv2d(images.float(), kernel, groups=3)
+    inner = F.conv2d(images.float(), _smoothing(images.device), groups=3)
     smooth[:, :, 1:-1, 1:-1] = (inner + 0.5).clamp(0, 255).to(torch.uint8)
     return _blend(smooth, images, factor)
 
@@ -126,6 +124,13 @@ OPERATIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = MappingProxyType(
         "sharpness": sharpness,
     }
 )
+
+
+@cache
+def _smoothing(device: torch.device) -> Float[Tensor, "3 1 3 3"]:
+    """Pillow's kernel, for each channel; kept, because making it would wait for the device."""
+    kernel = torch.tensor([[1.0, 1.0, 1.0], [1.0, 5.0, 1.0], [1.0, 1.0, 1.0]]) / 13
+    return kernel.expand(3, 1, 3, 3).to(device)
 
 
 def _blend(start: Tensor, end: Tensor, factor: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """Crops and resizes a batch of images, each by a box of its own, as two matrix products."""
 
-from collections.abc import Callable
-from functools import cache
 from typing import Literal
 
 import torch
@@ -34,12 +32,6 @@ def crop_and_resize(
     return to_bytes(resized.reshape(batch, 3, *size))
 
 
-@cache
-def compiled_crop_and_resize() -> Callable[..., Tensor]:
-    """`crop_and_resize` with its arithmetic fused; for a GPU, where that takes half the time."""
-    return torch.compile(crop_and_resize)
-
-
 def weights(
     start: Int64[Tensor, " batch"],
     length: Int64[Tensor, " batch"],
@@ -67,10 +59,12 @@ def to_bytes(images: Float[Tensor, "*shape"]) -> UInt8[Tensor, "*shape"]:
 
 
 def _cubic(distance: Tensor) -> Tensor:
-    """Keys' kernel with a = -0.5, which Pillow uses."""
-    near = (1.5 * distance - 2.5) * distance * distance + 1
-    far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
-    return torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
+    """Keys' kernel with a = -0.5, which Pillow uses; factored, for fewer passes over memory.
+
+    Up to 2 it is (1 - d)(2 - d)² / 2, and up to 1 there is (2d - 1)(1 - d)² more.
+    """
+    to_two, to_one = (2 - distance).clamp_(min=0).square_(), (1 - distance).clamp_(min=0).square_()
+    return torch.addcmul((0.5 - 0.5 * distance).mul_(to_two), 2 * distance - 1, to_one)
 
 
 def _triangle(distance: Tensor) -> Tensor:

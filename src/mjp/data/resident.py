@@ -20,7 +20,7 @@ from mjp.data.decoding import Decoder, collate, collate_list, loader, tickets
 from mjp.data.feed import Feed, Progress, eval_transform
 from mjp.data.order import SampleOrder
 from mjp.data.rand_augment import Layer, apply_layer, draw_layers
-from mjp.data.resampling import compiled_crop_and_resize, crop_and_resize
+from mjp.data.resampling import crop_and_resize
 from mjp.data.source import Source
 from mjp.data.workers import cut, share
 
@@ -103,8 +103,7 @@ class ResidentFeed(Feed):
             table = table.pin_memory()
         table = table.to(self.device, non_blocking=True)
         place = table[0]
-        resize = compiled_crop_and_resize() if self.device.type == "cuda" else crop_and_resize
-        images = resize(
+        images = crop_and_resize(
             self._gathered(place, indices),
             table[1:5],
             self.format.size,

@@ -27,6 +27,7 @@ def validate(objective: nn.Module, feed: Feed, team: Team) -> Validation:
     objective.eval()
     sums = torch.zeros(4, dtype=torch.float64, device=team.device)
     for batch in feed.validate():
+        torch.compiler.cudagraph_mark_step_begin()
         logits = objective(batch.images)
         counted = batch.counted.double()
         best = logits.topk(min(5, logits.shape[1]), dim=1).indices
