@@ -11,8 +11,9 @@ SHAPE_CHECKS = os.environ.get("MJP_SHAPE_CHECKS") == "1"
 if SHAPE_CHECKS:
     from jaxtyping import install_import_hook
 
-    rooms = ["mjp.jigsaw", "mjp.models", "mjp.losses", "mjp.data", "mjp.train"]
-    install_import_hook(rooms, "beartype.beartype")
+    rooms = ["mjp.jigsaw", "mjp.models", "mjp.losses", "mjp.data"]
+    loop = ["mjp.train.loop", "mjp.train.objective", "mjp.train.validation"]
+    install_import_hook([*rooms, *loop], "beartype.beartype")
 
 
 def pytest_collection_modifyitems(config, items):

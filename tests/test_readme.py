@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import tyro
 
+from mjp.cli import _chosen_recipe, _verbs
 from mjp.commands import options
 
 ROOT = Path(__file__).parents[1]
@@ -43,12 +45,38 @@ def test_the_make_targets_it_names_exist():
 
 
 def test_the_flags_it_names_exist():
+    kinds = {
+        "step": options.BenchStepOptions,
+        "plan": options.BenchPlanOptions,
+        "train": options.BenchTrainOptions,
+    }
     for command in re.findall(r"`mjp (bench [^`]*)`", README):
         _, verb, *flags = shlex.split(command)
-        fields = {"step": options.BenchStepOptions, "plan": options.BenchPlanOptions}[verb]
         for flag in flags:
             if flag.startswith("--"):
-                assert flag[2:] in fields.__dataclass_fields__
+                assert flag[2:] in kinds[verb].__dataclass_fields__
+
+
+def commands() -> list[str]:
+    """Every line of a shell block of README and docs, and every `mjp train …` in their text."""
+    found = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = path.read_text()
+        for block in re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL):
+            found += [line.partition("#")[0].strip() for line in block.splitlines()]
+        found += re.findall(r"`(mjp (?:train|check) [^`…]*)`", text)
+    return sorted({line for line in found if "mjp" in line and "…" not in line})
+
+
+@pytest.mark.parametrize("command", commands())
+def test_the_commands_it_shows_can_be_parsed(command):
+    words = shlex.split(command)
+    arguments = words[words.index("mjp") + 1 :]
+    if "RECIPE" in arguments or "--resume" in arguments:
+        pytest.skip("needs a run, or names no recipe in particular")
+    name, recipe = _chosen_recipe(arguments)
+    parsed = tyro.cli(_verbs(name, recipe), args=arguments)
+    assert parsed.name == name
 
 
 @pytest.mark.parametrize("path", re.findall(r"\]\(([^)#:]+)\)", README))

@@ -84,7 +84,14 @@ class Feed(ABC):
         if self.settings.workers is not None:
             return self.settings.workers
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        return max(1, len(os.sched_getaffinity(0)) // here)
+        return max(1, available_cores() // here)
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def train_transform(augment: AugmentSettings, image_format: ImageFormat) -> Any:
