@@ -16,6 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from mjp.core.errors import ConfigError
+from mjp.train.interruption import StoppedError
 
 Compile = Literal["off", "on", "graphs"]
 
@@ -85,8 +86,12 @@ def joined(device: torch.device, minutes: float = 30) -> Iterator[Team]:
     dist.init_process_group(backend, timeout=timedelta(minutes=minutes))
     try:
         yield Team(rank, size, device)
-    finally:
+    except StoppedError:  # In every process at the same step.
         dist.destroy_process_group()
+        raise
+    # After any other error the others may wait in a collective, and leaving properly would wait for
+    # them: the process just ends, and torchrun ends the others.
+    dist.destroy_process_group()
 
 
 def spread(
