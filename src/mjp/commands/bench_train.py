@@ -238,23 +238,11 @@ def _report_step(
     operations: float,
 ) -> None:
     share = statistics.median(timing.ours) * operations / peak(device)
-    low, middle, high = statistics.quantiles(timing.ratios, n=4)
     run = recipe.run
     title = f"{recipe.model.name}, {recipe.model.image_size[0]} px, batch {run.batch}, "
     title += f"{run.precision}, compile {run.compile}, MJP at ratio {recipe.mjp.ratio:g}\n"
     title += f"augmentation: {options.augment}; {hardware(device)}"
-    table = Table(title=title)
-    table.add_column("training step")
-    for column in ("images/s, median", "ratio, median", "quartiles"):
-        table.add_column(column, justify="right")
-    table.add_row("one batch, again and again", f"{statistics.median(timing.theirs):,.0f}", "1", "")
-    table.add_row(
-        "resident feed",
-        f"{statistics.median(timing.ours):,.0f}",
-        f"{middle:.4f}",
-        f"{low:.4f} to {high:.4f}",
-    )
-    results().print(table)
+    _print_sides(title, "training step", ("one batch, again and again", "resident feed"), timing)
     results().print(
         f"{operations / 1e9:.2f} GFLOP an image: {100 * share:.1f} % of what a large bf16 matrix "
         f"product reaches here"
@@ -276,20 +264,9 @@ def _report_step(
 
 
 def _report_workers(options: BenchTrainOptions, recipe: Recipe, timing: Timing) -> None:
-    low, middle, high = statistics.quantiles(timing.ratios, n=4)
     side = recipe.model.image_size[0]
-    table = Table(title=f"JPEGs of 500x375 to {side} px, all augmentation, no model")
-    table.add_column("loader")
-    for column in ("images/s, median", "ratio, median", "quartiles"):
-        table.add_column(column, justify="right")
-    table.add_row("timm's", f"{statistics.median(timing.theirs):,.0f}", "1", "")
-    table.add_row(
-        "worker feed",
-        f"{statistics.median(timing.ours):,.0f}",
-        f"{middle:.4f}",
-        f"{low:.4f} to {high:.4f}",
-    )
-    results().print(table)
+    title = f"JPEGs of 500x375 to {side} px, all augmentation, no model"
+    _print_sides(title, "loader", ("timm's", "worker feed"), timing)
     conditions: dict[str, Scalar] = {
         "part": "workers",
         "side": side,
@@ -300,6 +277,23 @@ def _report_workers(options: BenchTrainOptions, recipe: Recipe, timing: Timing) 
         "torch": torch.__version__,
     }
     _record(options, conditions, timing, {})
+
+
+def _print_sides(title: str, what: str, names: tuple[str, str], timing: Timing) -> None:
+    """A table of what was compared with, and of ours."""
+    low, middle, high = statistics.quantiles(timing.ratios, n=4)
+    table = Table(title=title)
+    table.add_column(what)
+    for column in ("images/s, median", "ratio, median", "quartiles"):
+        table.add_column(column, justify="right")
+    table.add_row(names[0], f"{statistics.median(timing.theirs):,.0f}", "1", "")
+    table.add_row(
+        names[1],
+        f"{statistics.median(timing.ours):,.0f}",
+        f"{middle:.4f}",
+        f"{low:.4f} to {high:.4f}",
+    )
+    results().print(table)
 
 
 def _record(
