@@ -74,4 +74,7 @@ def test_the_calendar_counts_steps_and_epochs_alike(samples, batch, epochs):
         epoch = calendar.epoch_of(step)
         assert step < calendar.end_of(epoch)
         assert epoch == 0 or step >= calendar.end_of(epoch - 1)
+        done = calendar.finished(step + 1)
+        assert (done is not None) == (step + 1 == calendar.end_of(epoch))
     assert calendar.steps * batch >= samples * epochs
+    assert calendar.finished(calendar.steps) == epochs - 1

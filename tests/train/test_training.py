@@ -21,6 +21,7 @@ from mjp.train.optimization import Average, make_optimizer, make_schedule
 from mjp.train.recipe import OptimizerSettings, Recipe, RunSettings, read_recipe
 from mjp.train.setup import make_feed, make_model, start_from
 from mjp.train.team import Team
+from tests.data.pictures import write_folder
 from tests.models.kinds import KINDS, VITS
 from tests.train.running import records, train
 
@@ -212,6 +213,27 @@ def test_the_best_model_is_the_best_epochs_and_knows_its_classes(tmp_path):
             right += int((found & batch.counted).sum())
             total += int(batch.counted.sum())
     assert 100 * right / total == pytest.approx(end["values"]["best_top1"])
+
+
+def test_a_batch_larger_than_the_set_still_validates_the_last_epoch(tmp_path):
+    out = tmp_path / "run"
+    flags = ("--run.batch", "4096", "--run.epochs", "5", "--run.eval-every", "2")
+    assert train(out, *flags, "--run.warmup-epochs", "0") == 0
+    epochs = records(out, "train epoch")
+    assert [record["conditions"]["epoch"] for record in epochs] == [2, 5]
+    assert all(record["values"]["val_top1"] is not None for record in epochs)
+
+
+def test_a_validation_set_of_which_nothing_can_be_read_is_an_error(tmp_path, capsys):
+    write_folder(tmp_path / "train", 24)
+    write_folder(tmp_path / "val", 6)
+    for path in (tmp_path / "val").rglob("*.png"):
+        path.write_bytes(b"")
+    flags = ("--data.source", "folder", "--data.root", str(tmp_path), "--run.batch", "8")
+    for feed in ("workers", "resident"):
+        more = ("--data.feed", feed, "--data.skip-corrupt", "--fresh")
+        assert train(tmp_path / "run", *flags, *more) == 1
+        assert "can be read" in capsys.readouterr().err
 
 
 def test_memory_is_estimated_from_a_real_pass():

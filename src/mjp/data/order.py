@@ -133,6 +133,18 @@ class Calendar:
             epoch += 1
         return epoch
 
+    def finished(self, steps: int) -> int | None:
+        """The last epoch that ends with so many steps; None in the middle of one.
+
+        A batch larger than the set can end several at once.
+        """
+        epoch = self.epoch_of(steps - 1)
+        if self.end_of(epoch) != steps:
+            return None
+        while epoch + 1 < self.epochs and self.end_of(epoch + 1) == steps:
+            epoch += 1
+        return epoch
+
     def at(self, epochs: int) -> int:
         """The step that so many epochs come to."""
         return round(epochs * self.samples / self.batch)

@@ -161,6 +161,8 @@ class ResidentFeed(Feed):
             keep = torch.tensor(readable)
             images.append(part[keep])
             labels.append(part_labels[keep])
+        if not sum(map(len, labels)):
+            raise DataError(f"no image of {self.val_source.name} can be read")
         self._val_images = _joined(images, self.device)
         self._val_labels = torch.cat(labels).to(self.device)
 

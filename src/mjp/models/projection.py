@@ -39,7 +39,7 @@ class PatchProjection(nn.Conv2d):
         patches = whole.reshape(batch, chan, rows, high, cols, wide).permute(0, 2, 4, 1, 3, 5)
         flat = patches.reshape(batch * rows * cols, chan * high * wide)
         embedded = F.linear(flat, self.weight.flatten(1), self.bias)
-        return embedded.reshape(batch, rows, cols, -1).permute(0, 3, 1, 2)
+        return embedded.reshape(batch, rows, cols, self.out_channels).permute(0, 3, 1, 2)
 
 
 def with_fast_patches(model: Any) -> Any:

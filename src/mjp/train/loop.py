@@ -98,11 +98,11 @@ class Trainer:
             self.train_step(batches)
             self.step += 1
             epoch = self.calendar.epoch_of(self.step - 1)
-            at_end = self.step == self.calendar.end_of(epoch)
             if self.recipe.run.log_every and self.step % self.recipe.run.log_every == 0:
                 self._log(epoch)
-            if at_end:
-                self._end_epoch(epoch)
+            finished = self.calendar.finished(self.step)
+            if finished is not None:
+                self._end_epoch(finished)
             if self._clock.live_is_due():
                 self._show(epoch)
             stop, due = self._agreed(request)

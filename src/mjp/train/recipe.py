@@ -114,7 +114,7 @@ class RunSettings:
     device: str | None = None
     log_every: int = 50
     eval_every: int = 1
-    checkpoint_minutes: float = 5.0
+    checkpoint_minutes: float = 2.0
 
     def __post_init__(self) -> None:
         check_count("run.epochs", self.epochs)

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from mjp.core.errors import DataError
 from mjp.data.feed import Feed
 from mjp.train.team import Team
 
@@ -43,4 +44,6 @@ def validate(objective: nn.Module, feed: Feed, team: Team) -> Validation:
         )
     objective.train(training)
     top1, top5, loss_sum, images = team.total(sums).tolist()
+    if not images:
+        raise DataError(f"no image of {feed.val_source.name} can be read")
     return Validation(100 * top1 / images, 100 * top5 / images, loss_sum / images, int(images))
