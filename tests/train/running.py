@@ -34,7 +34,9 @@ def train(out: Path, *flags: str, recipe: str = "digits", tiny: tuple[str, ...] 
     return stop.value.code
 
 
-def start(out: Path, *flags: str, launcher: tuple[str, ...] = ("-m", "mjp")) -> subprocess.Popen:
+def start(
+    out: Path, *flags: str, launcher: tuple[str, ...] = ("-m", "mjp"), new_group: bool = False
+) -> subprocess.Popen:
     """Starts `mjp train digits` in a process of its own."""
     command = [sys.executable, *launcher, "train", "digits", "--out", str(out), *TINY, *flags]
     return subprocess.Popen(
@@ -42,6 +44,7 @@ def start(out: Path, *flags: str, launcher: tuple[str, ...] = ("-m", "mjp")) -> 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=new_group,
         env={**os.environ, "OMP_NUM_THREADS": "1", "MJP_SHAPE_CHECKS": "0"},
     )
 

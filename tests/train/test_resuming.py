@@ -1,5 +1,6 @@
 """Nothing is lost: runs are killed, stopped, starved of disk and fed damaged checkpoints."""
 
+import os
 import random
 import resource
 import shutil
@@ -76,6 +77,20 @@ def test_a_signal_stops_a_run_with_workers_cleanly(tmp_path):
     code, _, err = finish(process)
     assert code == 130, err
     assert "Traceback" not in err
+
+
+def test_a_run_with_workers_and_drop_path_is_resumed_bitwise_after_a_signal_to_its_group(tmp_path):
+    """As torchrun and schedulers send it; the workers must not die before the checkpoint."""
+    flags = ("--data.feed", "workers", "--data.workers", "1", "--model.drop-path", "0.3")
+    assert train(tmp_path / "straight", *flags) == 0
+    out = tmp_path / "run"
+    process = start(out, *flags, new_group=True)
+    wait_for_records(out, 3, process)
+    os.killpg(process.pid, signal.SIGTERM)
+    code, _, err = finish(process)
+    assert code == 143, err
+    assert train(out, *flags, "--resume") == 0
+    assert outcome(out) == outcome(tmp_path / "straight")
 
 
 def test_the_last_two_checkpoints_are_kept_beside_the_best(tmp_path):

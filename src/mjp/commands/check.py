@@ -13,6 +13,7 @@ from mjp.commands.options import CheckOptions
 from mjp.commands.terminal import choose_device, results
 from mjp.core.configuration import to_toml
 from mjp.core.errors import ConfigError, MjpError
+from mjp.core.ranges import check_count
 from mjp.data.opening import open_both
 from mjp.data.order import Batching, Calendar
 from mjp.data.source import Source
@@ -29,7 +30,10 @@ def run(options: CheckOptions) -> None:
     """Prints; raises if anything would keep the recipe from being carried out."""
     recipe = options.recipe
     results().print(to_toml(recipe), markup=False, highlight=False)
+    check_count("processes", options.processes)
     problems: list[str] = []
+    if options.processes > 1 and recipe.run.compile == "graphs":
+        problems.append("run.compile graphs is for one process; use on for several")
     device = _tried(problems, lambda: choose_device(recipe.run.device))
     sources = _tried(problems, lambda: open_both(recipe.data))
     if sources is not None:

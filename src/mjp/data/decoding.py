@@ -55,6 +55,12 @@ class Decoded:
     readable: list[bool]
     problems: list[str]
 
+    def pin_memory(self) -> "Decoded":
+        """torch calls this where copies to a GPU are to run beside its work."""
+        return Decoded(
+            self.images.pin_memory(), self.labels.pin_memory(), self.readable, self.problems
+        )
+
 
 class Decoder(Dataset[Any]):
     """Decodes and transforms single images; an unreadable one is reported, never hidden.
@@ -145,7 +151,8 @@ def loader(
 
 
 def _leave_signals_to_the_parent(_: int) -> None:
-    # Ctrl-C reaches every process of the terminal; the parent saves its work and ends the others.
+    # Ctrl-C reaches every process of the terminal, and torchrun and schedulers send SIGTERM to the
+    # whole group; the parent saves its work and ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     torch.set_num_threads(1)

@@ -139,7 +139,9 @@ class ResidentFeed(Feed):
             pieces.append(pixels if all(readable) else _without(pixels, shape, keep))
             sizes.append(shape[keep])
             labels.append(part_labels[keep])
-            self._check_room(sum(piece.numel() for piece in pieces) / sum(map(len, labels)))
+            kept = sum(map(len, labels))
+            if kept:
+                self._check_room(sum(piece.numel() for piece in pieces) / kept)
         size = torch.cat(sizes)
         if not len(size):
             raise DataError(f"no image of {self.source.name} can be read")

@@ -16,6 +16,9 @@ import numpy as np
 from mjp.core.errors import DataError
 from mjp.data.source import Sample, Source
 
+OPEN_AT_ONCE = 64
+"""Shards that a process keeps open; a set may have thousands."""
+
 PICTURES = ("jpg", "jpeg", "png", "webp")
 
 
@@ -51,6 +54,8 @@ class TarSource(Source):
         if os.getpid() != self._owner:  # Open files are not shared between processes.
             self._handles, self._owner = {}, os.getpid()
         if shard not in self._handles:
+            if len(self._handles) >= OPEN_AT_ONCE:
+                os.close(self._handles.pop(next(iter(self._handles))))
             self._handles[shard] = os.open(self._shards[shard], os.O_RDONLY)
         content = os.pread(self._handles[shard], size, place)
         if len(content) < size:

@@ -109,7 +109,7 @@ class Journal:
                 "back, or start anew with --fresh"
             )
         os.truncate(self.path, kept)
-        self._board = SummaryWriter(str(out / "tensorboard"), purge_step=step)
+        self._board = SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)
 
     @property
     def size(self) -> int:

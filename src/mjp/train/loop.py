@@ -121,10 +121,13 @@ class Trainer:
         seed = self.recipe.run.seed
         self.schedule.step_update(step)
         weight = self._localization_weight()
-        torch.manual_seed(seed_for(seed, "model", rank=self.team.rank, step=step))
         sums = self._interval.new_zeros(3)
         for index in range(passes):
             batch = next(batches)
+            # After the batch, because starting workers, or decoding here, draws from torch's own
+            # generator too.
+            place = step * passes + index
+            torch.manual_seed(seed_for(seed, "model", rank=self.team.rank, step=place))
             plan = self._plan(batch)
             torch.compiler.cudagraph_mark_step_begin()
             with synchronised(self.forward, index == passes - 1):

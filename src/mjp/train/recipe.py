@@ -76,6 +76,8 @@ class OptimizerSettings:
         check_count("optimizer.reference_batch", self.reference_batch)
         for beta in self.betas:
             check_ratio("optimizer.betas", beta)
+            if beta == 1:
+                raise ConfigError(f"optimizer.betas must be below 1, got {self.betas!r}")
         check_ratio("optimizer.average", self.average)
         if self.average == 1:
             raise ConfigError("optimizer.average of 1 would never change; use 0.9999, say")

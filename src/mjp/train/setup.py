@@ -40,8 +40,8 @@ def make_model(recipe: Recipe, classes: tuple[str, ...]) -> Any:
                 drop_path_rate=settings.drop_path,
                 **arguments,
             )
-        except (TypeError, AssertionError) as error:
-            raise ConfigError(f"{settings.name} cannot be built so: {error}") from error
+        except (TypeError, AssertionError, KeyError, ZeroDivisionError) as error:
+            raise ConfigError(f"{settings.name} cannot be built so: {error!r}") from error
         if recipe.init is not None:
             start_from(model, recipe.init)
     model.pretrained_cfg = {
