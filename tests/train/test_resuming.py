@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from mjp.core.errors import TrainingError
+from mjp.train.journal import Journal
 from tests.train.running import (
     EVERYTHING,
     TINY,
@@ -166,6 +168,15 @@ def test_a_full_disk_is_said_and_keeps_the_last_good_checkpoint(tmp_path):
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-000000001"]
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
     assert train(out, "--resume") == 0
+
+
+def test_a_full_disk_met_while_writing_records_is_said(tmp_path):
+    journal = Journal(tmp_path, kept=0, step=0, leads=True)
+    journal.path.unlink()
+    journal.path.symlink_to("/dev/full")
+    with pytest.raises(TrainingError, match=r"records\.jsonl cannot be written: No space left"):
+        journal.note("anything")
+    journal.close()
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_names_the_step(tmp_path, capsys):

@@ -10,7 +10,7 @@ import torch
 
 from mjp import __version__
 from mjp.core.configuration import flatten
-from mjp.core.errors import MjpError
+from mjp.core.errors import MjpError, TrainingError
 from mjp.core.records import Record, Scalar, append_records
 from mjp.train.recipe import Recipe
 
@@ -177,8 +177,15 @@ class Journal:
             self._board.close()
 
     def _append(self, *records: Record) -> None:
-        if self._board is not None:
+        if self._board is None:
+            return
+        try:
             append_records(self.path, list(records))
+        except OSError as error:
+            raise TrainingError(
+                f"{self.path} cannot be written: {error.strerror}; the checkpoints that are there "
+                "are whole. Make room, then go on with --resume"
+            ) from error
 
     def _plot(self, prefix: str, step: int, values: dict[str, Scalar]) -> None:
         if self._board is not None:

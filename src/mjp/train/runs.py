@@ -8,7 +8,7 @@ from mjp.core.errors import ConfigError
 from mjp.train.recipe import Recipe, recipe_from
 
 RECIPE = "recipe.toml"
-OWN = ("checkpoints", "best", "final", "tensorboard", "records.jsonl", RECIPE)
+OWN = ("checkpoints", "best", "final", "tensorboard", "records.jsonl", "unreadable.txt", RECIPE)
 """What a run writes into its folder."""
 
 FREE = frozenset(
