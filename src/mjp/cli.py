@@ -19,7 +19,7 @@ from mjp.commands.options import (
     TrainOptions,
 )
 from mjp.core.errors import CheckpointError, ConfigError, MjpError
-from mjp.train.interruption import StoppedError
+from mjp.core.interruption import StoppedError
 from mjp.train.recipe import Recipe, read_recipe, with_variant
 from mjp.train.runs import recipe_of_run
 

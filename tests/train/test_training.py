@@ -11,6 +11,7 @@ from timm.utils import ModelEmaV3
 import mjp
 from mjp.commands.watching import Silent, clock, line_of, row_of
 from mjp.core.errors import CheckpointError, ConfigError
+from mjp.core.team import Team
 from mjp.data.embedded import DigitsSource
 from mjp.data.order import Calendar
 from mjp.models.projection import PatchProjection, with_fast_patches
@@ -20,7 +21,6 @@ from mjp.train.loop import Trainer
 from mjp.train.optimization import Average, make_optimizer, make_schedule
 from mjp.train.recipe import OptimizerSettings, Recipe, RunSettings, read_recipe
 from mjp.train.setup import make_feed, make_model, start_from
-from mjp.train.team import Team
 from tests.data.pictures import write_folder
 from tests.models.kinds import KINDS, VITS
 from tests.train.running import records, train

@@ -21,6 +21,7 @@ from mjp.commands.terminal import choose_device, hardware, progress, results
 from mjp.commands.watching import Silent
 from mjp.core.errors import ConfigError
 from mjp.core.records import Record, Scalar, append_records
+from mjp.core.team import Team
 from mjp.data.feed import train_transform
 from mjp.data.folder import FolderSource
 from mjp.data.order import Batching
@@ -30,7 +31,6 @@ from mjp.data.workers import WorkerFeed
 from mjp.train.loop import Trainer
 from mjp.train.recipe import Recipe, read_recipe
 from mjp.train.setup import image_format, make_feed, make_model
-from mjp.train.team import Team
 
 WARM_UP = 3
 CLASSES = 100

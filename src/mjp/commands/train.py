@@ -9,12 +9,12 @@ from mjp.commands.options import TrainOptions
 from mjp.commands.terminal import choose_device
 from mjp.commands.watching import Silent, clock, watching
 from mjp.core.errors import ConfigError
+from mjp.core.team import Team, joined
 from mjp.data.opening import open_both
 from mjp.train import runs
 from mjp.train.journal import Watcher
 from mjp.train.loop import Outcome, Trainer
 from mjp.train.setup import make_feed, make_model
-from mjp.train.team import Team, joined
 
 
 def run(options: TrainOptions) -> None:

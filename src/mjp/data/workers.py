@@ -24,7 +24,7 @@ class WorkerFeed(Feed):
             decoder, self._batches(start, stop), self.num_workers, collate, pin=self._pin
         )
         passes = self.batching.passes
-        for number, part in enumerate(self._moved(decoded)):
+        for number, part in enumerate(moved(decoded, self.device)):
             step, index = divmod(number + start * passes, passes)
             self.report(part.problems)
             yield self.finish(part.images, part.labels, step, self.batching.rows(index))
@@ -37,7 +37,7 @@ class WorkerFeed(Feed):
         line = tickets(self.val_source, range(len(own)), own)
         decoded = loader(decoder, cut(line, chunk), self.num_workers, collate, pin=self._pin)
         seen = 0
-        for part in self._moved(decoded):
+        for part in moved(decoded, self.device):
             self.report(part.problems)
             places = torch.arange(seen, seen + len(part.labels))
             counted = (places < count) & torch.tensor(part.readable)
@@ -61,24 +61,25 @@ class WorkerFeed(Feed):
     def _pin(self) -> bool:
         return self.device.type == "cuda"
 
-    def _moved(self, parts: Iterator[Decoded]) -> Iterator[Decoded]:
-        """The batches on the device; on a GPU each is copied beside the work on the one before."""
-        if self.device.type != "cuda":
-            yield from parts
-            return
-        stream = torch.cuda.Stream(self.device)
-        waiting: Decoded | None = None
-        for part in parts:
-            with torch.cuda.stream(stream):
-                moved = _to(part, self.device)
-            if waiting is not None:
-                yield waiting
-            torch.cuda.current_stream(self.device).wait_stream(stream)
-            for tensor in (moved.images, moved.labels):
-                tensor.record_stream(torch.cuda.current_stream(self.device))
-            waiting = moved
+
+def moved(parts: Iterator[Decoded], device: torch.device) -> Iterator[Decoded]:
+    """The batches on the device; on a GPU each is copied beside the work on the one before."""
+    if device.type != "cuda":
+        yield from parts
+        return
+    stream = torch.cuda.Stream(device)
+    waiting: Decoded | None = None
+    for part in parts:
+        with torch.cuda.stream(stream):
+            copied = _to(part, device)
         if waiting is not None:
             yield waiting
+        torch.cuda.current_stream(device).wait_stream(stream)
+        for tensor in (copied.images, copied.labels):
+            tensor.record_stream(torch.cuda.current_stream(device))
+        waiting = copied
+    if waiting is not None:
+        yield waiting
 
 
 def _to(part: Decoded, device: torch.device) -> Decoded:

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from mjp.core.configuration import to_toml
 from mjp.core.errors import TrainingError
+from mjp.core.interruption import StoppedError, StopRequest, stop_requests
 from mjp.core.records import Scalar
 from mjp.core.seeds import generator_for, seed_for
+from mjp.core.team import Team
 from mjp.data.batch import Batch
 from mjp.data.feed import Feed
 from mjp.data.order import Calendar
@@ -20,13 +22,12 @@ from mjp.models.checkpoint import save
 from mjp.models.projection import with_fast_patches
 from mjp.train import snapshots
 from mjp.train.clock import Clock
-from mjp.train.interruption import StoppedError, StopRequest, stop_requests
+from mjp.train.distribution import spread, synchronised
 from mjp.train.journal import EpochReport, Journal, Losses, StepReport, Watcher
 from mjp.train.objective import Objective
 from mjp.train.optimization import Average, make_optimizer, make_schedule
 from mjp.train.recipe import Recipe
 from mjp.train.setup import make_model
-from mjp.train.team import Team, spread, synchronised
 from mjp.train.validation import Validation, validate
 
 

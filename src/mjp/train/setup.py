@@ -9,6 +9,7 @@ from timm.models import is_model_in_modules, split_model_name_tag
 
 from mjp.core.errors import CheckpointError, ConfigError
 from mjp.core.seeds import seed_for
+from mjp.core.team import Team
 from mjp.data.batch import ImageFormat
 from mjp.data.feed import Feed
 from mjp.data.order import Batching
@@ -18,7 +19,6 @@ from mjp.data.workers import WorkerFeed
 from mjp.models.factory import create_model
 from mjp.models.weights import fit_to_model, head_fits, load_strictly, load_weights, read_state
 from mjp.train.recipe import Recipe
-from mjp.train.team import Team
 
 FEEDS: dict[str, type[Feed]] = {"workers": WorkerFeed, "resident": ResidentFeed}
 

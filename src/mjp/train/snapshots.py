@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from mjp.core.errors import CheckpointError
-from mjp.train.team import Team
+from mjp.core.team import Team
 
 KEPT = 2
 STATE = "state.json"

@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from mjp.core.errors import DataError
+from mjp.core.team import Team
 from mjp.data.feed import Feed
-from mjp.train.team import Team
 
 
 @dataclass(frozen=True)
