@@ -1,0 +1,165 @@
+"""ImageNet-C's corruptions, made of any pictures, seeded for each picture by itself."""
+
+import contextlib
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image
+from torch import Tensor
+
+from mjp.core.configuration import suggestion
+from mjp.core.errors import ConfigError
+from mjp.core.seeds import seed_for
+from mjp.data.decoding import Decoder
+from mjp.data.source import Source
+from mjp.data.viewing import View
+
+CORRUPTIONS = (
+    *("gaussian_noise", "shot_noise", "impulse_noise"),
+    *("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    *("snow", "frost", "fog", "brightness"),
+    *("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+)
+"""The fifteen of the benchmark: noise, blur, weather, digital."""
+
+EXTRA_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+"""Four more, meant for tuning; not part of mCE."""
+
+SEVERITIES = (1, 2, 3, 4, 5)
+SMALLEST_SIDE = 32
+JPEG_QUALITY = 85
+"""What ImageNet-C's own files were written at, after the corruption."""
+
+_TAKES_SEED = ("impulse_noise", "glass_blur")
+
+
+def corrupt(picture: np.ndarray, name: str, severity: int, seed: int) -> np.ndarray:
+    """A corrupted copy of a picture, of shape (height, width, 3) in levels.
+
+    Args:
+        seed: decides everything that is random, of 32 bits.
+    """
+    from imagecorruptions import corrupt as corrupted
+
+    check_corruption(name)
+    if min(picture.shape[:2]) < SMALLEST_SIDE:
+        raise ConfigError(
+            f"corruptions are for images of at least {SMALLEST_SIDE}x{SMALLEST_SIDE} pixels, not "
+            f"{picture.shape[0]}x{picture.shape[1]}"
+        )
+    state = np.random.get_state()
+    np.random.seed(seed)
+    more: dict[str, Any] = {"seed": seed} if name in _TAKES_SEED else {}
+    try:
+        # Where an image's side is not what it expects, the package prints to stdout and goes on;
+        # where nothing spatters, it divides by zero.
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            np.errstate(all="ignore"),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore", RuntimeWarning)
+            made: np.ndarray = corrupted(picture, severity, name, **more)
+    finally:
+        np.random.set_state(state)
+    return made
+
+
+def check_corruption(name: str) -> None:
+    """Raises unless there is such a corruption."""
+    known = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
+    if name not in known:
+        raise ConfigError(f"there is no corruption {name!r}{suggestion(name, list(known))}")
+
+
+class CorruptingDecoder(Decoder):
+    """Gives every severity of one corruption of each picture, as (severities, 3, height, width).
+
+    The picture is cut to what the model sees and then corrupted, as ImageNet-C was made; then it
+    goes through JPEG once, as ImageNet-C's files did. What is random depends on the seed, the
+    picture's number, the corruption and the severity, and on nothing else.
+
+    Args:
+        quality: of the JPEG; None leaves it out.
+        keep: a folder to write the files to, in ImageNet-C's layout.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        view: View,
+        corruption: str,
+        seed: int,
+        *,
+        quality: int | None = JPEG_QUALITY,
+        keep: Path | None = None,
+    ) -> None:
+        check_corruption(corruption)
+        super().__init__(source, view.transform(), seed, replace=False)
+        self._corruption = corruption
+        self._quality = quality
+        self._keep = keep
+        _prepare()
+
+    def _seeded(self, picture: Image.Image, place: int) -> UInt8[Tensor, "5 3 height width"]:
+        clean = np.ascontiguousarray(np.asarray(self._transform(picture)).transpose(1, 2, 0))
+        versions = []
+        for severity in SEVERITIES:
+            purpose = f"{self._corruption} {severity}"
+            seed = seed_for(self._seed, purpose, step=place) % 2**32
+            versions.append(
+                self._through_jpeg(
+                    corrupt(clean, self._corruption, severity, seed), severity, place
+                )
+            )
+        return torch.from_numpy(np.stack(versions)).permute(0, 3, 1, 2).contiguous()
+
+    def _through_jpeg(self, made: np.ndarray, severity: int, place: int) -> np.ndarray:
+        if self._quality is None:
+            return made
+        buffer = io.BytesIO()
+        Image.fromarray(made).save(buffer, "JPEG", quality=self._quality)
+        if self._keep is not None:
+            label = self._source.classes[int(self._source.labels[place])]
+            folder = self._keep / self._corruption / str(severity) / label
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{place:08d}.jpg").write_bytes(buffer.getvalue())
+        with Image.open(buffer) as read:
+            return np.asarray(read.convert("RGB"))
+
+
+def _prepare() -> None:
+    """What is better done once, before processes are forked: imports, and compiling glass blur."""
+    import cv2
+
+    cv2.setNumThreads(0)  # Processes share the cores; and threads do not outlive a fork.
+    corrupt(np.zeros((SMALLEST_SIDE, SMALLEST_SIDE, 3), np.uint8), "glass_blur", 1, 0)
+
+
+def prepared_folders(root: Path) -> dict[str, list[Path]]:
+    """The severities' folders of each corruption in a copy of ImageNet-C.
+
+    Corruptions may lie in the root, or one level deeper, as the published archives put them.
+    """
+    found: dict[str, list[Path]] = {}
+    for name in (*CORRUPTIONS, *EXTRA_CORRUPTIONS):
+        places = [root / name, *sorted(root.glob(f"*/{name}"))]
+        place = next((one for one in places if one.is_dir()), None)
+        if place is None:
+            continue
+        folders = [place / str(severity) for severity in SEVERITIES]
+        missing = [folder.name for folder in folders if not folder.is_dir()]
+        if missing:
+            raise ConfigError(f"{place} has no severity {', '.join(missing)}")
+        found[name] = folders
+    if not found:
+        raise ConfigError(
+            f"{root} is no copy of ImageNet-C: it has no folder {CORRUPTIONS[0]}, nor any other "
+            "corruption's"
+        )
+    return found

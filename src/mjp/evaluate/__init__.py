@@ -1,0 +1,1 @@
+"""Measures models: accuracy, consistency, robustness, what positions learned, attention."""

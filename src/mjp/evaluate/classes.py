@@ -1,0 +1,92 @@
+"""Which of a model's outputs stands for each class of the data."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import Int64
+from timm.data import ImageNetInfo
+from torch import Tensor
+
+from mjp.core.errors import DataError
+
+IMAGENET_CLASSES = 1000
+WORDNET = re.compile(r"n\d{8}")
+
+
+def class_outputs(model: Any, classes: tuple[str, ...], data: str) -> Int64[Tensor, " classes"]:
+    """For each class of the data, the output of the model that stands for it.
+
+    By name where the model knows the names of its classes, or has ImageNet's thousand; else in
+    order, if there are as many.
+    """
+    outputs = int(model.num_classes)
+    if outputs < 1:
+        raise DataError("this model has no classifier, so there is nothing to be right or wrong")
+    known = (getattr(model, "pretrained_cfg", None) or {}).get("label_names")
+    if known and len(known) == outputs:
+        by_name = {str(name): [number] for number, name in enumerate(known)}
+        if _are_numbers(classes) and len(classes) == outputs:
+            return torch.arange(outputs)
+        return _matched(by_name, classes, data, f"the model's {outputs} classes")
+    if all(WORDNET.fullmatch(name) for name in classes) and outputs == IMAGENET_CLASSES:
+        return _matched(_imagenet(), classes, data, "ImageNet's 1000 classes")
+    if len(classes) == outputs:
+        return torch.arange(outputs)
+    if outputs == IMAGENET_CLASSES and not _are_numbers(classes):
+        return _matched(_imagenet(), classes, data, "ImageNet's 1000 classes")
+    raise DataError(
+        f"{data} has {len(classes)} classes and the model {outputs} outputs, and nothing says "
+        "which output stands for which class; name the classes of the data as the model's, or by "
+        "WordNet numbers for a model of ImageNet"
+    )
+
+
+def imagenet_synsets() -> tuple[str, ...]:
+    """The WordNet numbers of ImageNet's thousand classes, in order."""
+    return tuple(ImageNetInfo().label_names())
+
+
+def _are_numbers(classes: tuple[str, ...]) -> bool:
+    return classes == tuple(map(str, range(len(classes))))
+
+
+def _matched(
+    known: dict[str, list[int]], classes: Iterable[str], data: str, what: str
+) -> Int64[Tensor, " classes"]:
+    found = {name: known.get(name) or known.get(_plain(name), []) for name in classes}
+    unknown = [name for name, numbers in found.items() if not numbers]
+    unclear = [name for name, numbers in found.items() if len(numbers) > 1]
+    if unknown:
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        raise DataError(
+            f"{data} has classes that are none of {what}: {', '.join(unknown[:5])}{more}"
+        )
+    if unclear:
+        raise DataError(
+            f"{data}: the name {unclear[0]!r} stands for several of {what}; name the classes by "
+            "their WordNet numbers"
+        )
+    outputs = [numbers[0] for numbers in found.values()]
+    if len(set(outputs)) < len(outputs):
+        raise DataError(f"{data} has two classes that stand for the same one of {what}")
+    return torch.tensor(outputs)
+
+
+@cache
+def _imagenet() -> dict[str, list[int]]:
+    """ImageNet's classes by WordNet number, and by each of their names."""
+    info = ImageNetInfo()
+    known: dict[str, list[int]] = {}
+    for number, synset in enumerate(info.label_names()):
+        known[synset] = [number]
+    for number, described in enumerate(info.label_descriptions()):
+        for name in {_plain(part) for part in (described, *described.split(","))}:
+            known.setdefault(name, []).append(number)
+    return known
+
+
+def _plain(name: str) -> str:
+    return " ".join(name.replace("_", " ").replace("-", " ").lower().split())

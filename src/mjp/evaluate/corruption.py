@@ -1,0 +1,140 @@
+"""Errors under corruption: ImageNet-C, from its files or made of clean images on the way."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from mjp.core.errors import DataError
+from mjp.core.records import Record, Scalar
+from mjp.core.seeds import seed_for
+from mjp.core.team import Team
+from mjp.data.corruptions import CORRUPTIONS, SEVERITIES
+from mjp.data.viewing import BLOCK, Block
+from mjp.evaluate.bootstrap import Estimate, estimates
+from mjp.evaluate.metrics import ALEXNET_ERRORS
+from mjp.evaluate.subject import Subject
+
+CLEAN = "clean"
+
+
+class ErrorCounter:
+    """Which images a model gets wrong, in each of their versions.
+
+    Args:
+        versions: how many versions of an image a block holds.
+        outputs: the model's output for each class of the data.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        images: int,
+        versions: int,
+        outputs: Int64[Tensor, " classes"],
+        team: Team,
+        batch: int = BLOCK,
+    ) -> None:
+        self.subject = subject
+        self._outputs = outputs.to(team.device)
+        self._team = team
+        self._batch = batch
+        self._rows = torch.zeros(images, 1 + versions, device=team.device)
+
+    @torch.inference_mode()
+    def add(self, block: Block) -> None:
+        """Runs the model on all versions of a block's images."""
+        images = block.images if block.images.dim() == 5 else block.images[:, None]
+        count, versions = images.shape[:2]
+        labels = self._outputs[block.labels].repeat_interleave(versions)
+        wrong = self.subject.logits(images.flatten(0, 1), self._batch).argmax(dim=1) != labels
+        first = int(block.indices[0])
+        self._rows[first : first + count, 0] = block.readable.float()
+        self._rows[first : first + count, 1:] = wrong.reshape(count, versions).float()
+
+    def errors(self) -> Float[np.ndarray, "images versions"]:
+        """1 for wrong and 0 for right, for every image that was read, over all processes."""
+        rows = self._team.total(self._rows).cpu().numpy()
+        counted = rows[:, 0] > 0
+        if not counted.any():
+            raise DataError("not one of the images could be read")
+        return rows[counted, 1:].astype(np.float64)
+
+
+@dataclass(frozen=True)
+class CorruptionErrors:
+    """Top-1 error of a model under one corruption, between 0 and 1.
+
+    Args:
+        severities: error at each severity.
+        mean: over the severities, with its interval.
+        images: mean error of each image, where all corruptions were made of the same images.
+    """
+
+    severities: tuple[float, ...]
+    mean: Estimate
+    images: Float[np.ndarray, " images"] | None
+
+    @classmethod
+    def of(
+        cls, errors: Float[np.ndarray, "images severities"], seed: int, *, paired: bool
+    ) -> "CorruptionErrors":
+        each = errors.mean(axis=1)
+        mean = estimates(each[:, None], seed_for(seed, "bootstrap"))[0]
+        return cls(tuple(errors.mean(axis=0).tolist()), mean, each if paired else None)
+
+
+def corruption_record(
+    name: str, found: CorruptionErrors, facts: Mapping[str, Scalar], *, imagenet: bool
+) -> Record:
+    """Errors in percent; over AlexNet's where the classes are ImageNet's."""
+    values: dict[str, Scalar] = {
+        f"error_{severity}": 100 * error
+        for severity, error in zip(SEVERITIES, found.severities, strict=True)
+    }
+    values |= found.mean.scaled(100).values("error")
+    alexnet = ALEXNET_ERRORS.get(name) if imagenet else None
+    values["relative_to_alexnet"] = None if alexnet is None else 100 * found.mean.mean / alexnet
+    return Record("eval corruption", {**facts, "corruption": name}, values)
+
+
+def summary_record(
+    errors: Mapping[str, CorruptionErrors],
+    clean: float | None,
+    facts: Mapping[str, Scalar],
+    seed: int,
+    *,
+    imagenet: bool,
+) -> Record:
+    """mCE, normalised by AlexNet and not, where all fifteen corruptions were measured."""
+    common = [name for name in CORRUPTIONS if name in errors]
+    values: dict[str, Scalar] = {
+        "clean_error": None if clean is None else 100 * clean,
+        "corruptions": len(errors),
+    }
+    if len(common) == len(CORRUPTIONS):
+        plain = [1.0] * len(common)
+        values |= _mean(errors, common, plain, seed).scaled(100).values("mean_error")
+        if imagenet:
+            weights = [1 / ALEXNET_ERRORS[name] for name in common]
+            values |= _mean(errors, common, weights, seed).scaled(100).values("mce")
+    return Record("eval corruption summary", dict(facts), values)
+
+
+def _mean(
+    errors: Mapping[str, CorruptionErrors], names: list[str], weights: list[float], seed: int
+) -> Estimate:
+    """The weighted mean over corruptions; its interval, where they share their images."""
+    point = float(
+        np.mean(
+            [weight * errors[name].mean.mean for name, weight in zip(names, weights, strict=True)]
+        )
+    )
+    rows = [errors[name].images for name in names]
+    if any(row is None for row in rows) or len({len(row) for row in rows if row is not None}) > 1:
+        return Estimate(point, float("nan"), float("nan"))
+    table = np.stack([row for row in rows if row is not None], axis=1) @ np.array(weights)
+    return estimates(table[:, None] / len(names), seed_for(seed, "bootstrap"))[0]

@@ -1,0 +1,21 @@
+"""Shows the images of a set to several models, once."""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from mjp.data.viewing import Block
+
+
+class Scorer(Protocol):
+    """Whoever looks at every block and keeps what came out."""
+
+    def add(self, block: Block) -> None:
+        """Looks at a block of images."""
+
+
+def show(scorers: Iterable[Scorer], blocks: Iterable[Block], tell: Callable[[int], None]) -> None:
+    """Shows every block to every scorer; tells how many images it has shown since."""
+    for block in blocks:
+        for scorer in scorers:
+            scorer.add(block)
+        tell(len(block.indices))

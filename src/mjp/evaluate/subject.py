@@ -1,0 +1,214 @@
+"""`Subject`: a model to be measured, what it is shown, and how a jigsaw reaches it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, UInt8
+from timm.data import resolve_model_data_config
+from torch import Tensor
+
+from mjp.core.errors import ConfigError
+from mjp.core.records import Scalar
+from mjp.data.batch import ImageFormat
+from mjp.data.viewing import View
+from mjp.jigsaw import JigsawPlan, PatchGrid
+from mjp.models.backbone import MJPBackbone
+from mjp.models.opening import architecture_of
+
+Precision = Literal["fp32", "tf32", "bf16"]
+JigsawMode = Literal["auto", "pixels"]
+DEFAULT_PATCH = 16
+"""Side of the patches that move, for models that have no patches of their own."""
+
+_IN_WORDS = {
+    "unknown": "unknown positions",
+    "own": "pixels",
+    "indexed": "pixels",
+    "none": "no positions",
+}
+
+
+def run_once(
+    model: Any, images: Float[Tensor, "batch 3 height width"], plan: JigsawPlan | None
+) -> tuple[Tensor, Tensor]:
+    """Logits, and the feature before the classifier; the plan is for a model that takes one."""
+    if plan is None:
+        tokens = model.forward_features(images)
+    else:
+        tokens = model.forward_features(images, plan=plan)
+    return model.forward_head(tokens), model.forward_head(tokens, pre_logits=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model to be measured.
+
+    Args:
+        view: how pictures are cut for it.
+        image_format: how levels are normalised for it.
+        patch: height and width in pixels of the patches that a jigsaw moves.
+        plans_inside: whether the model takes the plan itself, with its unknown positions; else the
+            pixels are moved before it sees them.
+        runner: runs the model; compiled where that was asked for.
+    """
+
+    label: str
+    model: Any
+    view: View
+    image_format: ImageFormat
+    patch: tuple[int, int]
+    plans_inside: bool
+    precision: Precision = "fp32"
+    runner: Callable[..., tuple[Tensor, Tensor]] = run_once
+
+    @classmethod
+    def of(
+        cls,
+        label: str,
+        model: Any,
+        *,
+        size: tuple[int, int] | None = None,
+        crop: float | None = None,
+        patch: int | None = None,
+        jigsaw: JigsawMode = "auto",
+        precision: Precision = "fp32",
+    ) -> "Subject":
+        """The model as it describes itself, but for what is given.
+
+        Args:
+            jigsaw: `auto` gives an MJP model the plan; `pixels` moves the pixels for every model.
+        """
+        told = resolve_model_data_config(model)
+        if told["input_size"][0] != 3:
+            raise ConfigError(f"{label} takes images of {told['input_size'][0]} channels, not 3")
+        shown = _own_size(model) or tuple(told["input_size"][1:])
+        view = View(
+            size=shown if size is None else size,
+            crop=float(told["crop_pct"] if crop is None else crop),
+            interpolation=told["interpolation"],
+            mode=told.get("crop_mode") or "center",
+        )
+        inside = isinstance(model, MJPBackbone) and jigsaw == "auto"
+        if inside and patch is not None and (patch, patch) != tuple(model.patch_shape()):
+            raise ConfigError(
+                f"{label} moves patches of {model.patch_shape()}; --patch {patch} is for a jigsaw "
+                "in pixel space: add --jigsaw pixels"
+            )
+        moved = (patch, patch) if patch is not None else _patch_of(model)
+        PatchGrid.of(*view.size, moved)  # Raises where the images cannot be cut into patches.
+        return cls(
+            label=label,
+            model=model,
+            view=view,
+            image_format=ImageFormat(view.size, tuple(told["mean"]), tuple(told["std"])),
+            patch=moved,
+            plans_inside=inside,
+            precision=precision,
+        )
+
+    @property
+    def grid(self) -> PatchGrid:
+        """The patches that a jigsaw moves."""
+        return PatchGrid.of(*self.view.size, self.patch)
+
+    @property
+    def jigsaw(self) -> str:
+        """How a jigsaw reaches the model, in words."""
+        if not self.plans_inside:
+            return "pixels"
+        if self.model.position_table() is None and self.model.mjp_config.positions != "none":
+            return "pixels"
+        return _IN_WORDS[self.model.mjp_config.positions]
+
+    def facts(self) -> dict[str, Scalar]:
+        """What of the subject decides its numbers, for records."""
+        config = self.model.mjp_config if isinstance(self.model, MJPBackbone) else None
+        return {
+            "model": self.label,
+            "architecture": architecture_of(self.model),
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "mjp_ratio": None if config is None else config.ratio,
+            "mjp_positions": None if config is None else config.positions,
+            "mjp_localization": None if config is None else config.localization,
+            "jigsaw": self.jigsaw,
+            "patch": "x".join(map(str, self.patch)),
+            "image_size": "x".join(map(str, self.view.size)),
+            "crop": self.view.crop,
+            "interpolation": self.view.interpolation,
+            "precision": self.precision,
+        }
+
+    def on(self, device: torch.device, *, compiled: bool = False) -> "Subject":
+        """The subject with its model on a device, ready to run."""
+        runner = torch.compile(self.runner) if compiled else self.runner
+        return replace(self, model=self.model.to(device), runner=runner)
+
+    def normalized(
+        self, images: UInt8[Tensor, "batch 3 height width"]
+    ) -> Float[Tensor, "batch 3 height width"]:
+        """Levels as the model takes them."""
+        return self.image_format.normalize(images)
+
+    def answers(
+        self, images: Float[Tensor, "batch 3 height width"], plan: JigsawPlan | None = None
+    ) -> tuple[Float[Tensor, "batch classes"], Float[Tensor, "batch dim"]]:
+        """Logits, and the feature before the classifier, of the images or of their jigsaw."""
+        if plan is not None and not self.plans_inside:
+            images, plan = plan.apply(images), None
+        with self._arithmetic(images.device):
+            logits, feature = self.runner(self.model, images, plan)
+        return logits.float(), feature.float()
+
+    def logits(
+        self, images: UInt8[Tensor, "batch 3 height width"], batch: int
+    ) -> Float[Tensor, "batch classes"]:
+        """Logits of images in levels, so many at a time."""
+        parts = images.split(batch)
+        return torch.cat([self.answers(self.normalized(part))[0] for part in parts])
+
+    def _arithmetic(self, device: torch.device) -> AbstractContextManager[None]:
+        """The precision that the model runs in."""
+        if self.precision == "bf16":
+            return torch.autocast(device.type, torch.bfloat16)
+        return nullcontext()
+
+
+@contextmanager
+def float32_precision(precision: Precision) -> Iterator[None]:
+    """Whether products of single-precision matrices may use TF32 inside."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
+    cudnn = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = precision != "fp32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+        torch.backends.cudnn.allow_tf32 = cudnn
+
+
+def by_view(subjects: Iterable[Subject]) -> dict[View, list[Subject]]:
+    """The subjects that are shown the same cut of a picture, so that it is decoded once."""
+    groups: dict[View, list[Subject]] = {}
+    for subject in subjects:
+        groups.setdefault(subject.view, []).append(subject)
+    return groups
+
+
+def _own_size(model: Any) -> tuple[int, int] | None:
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    return None if size is None else (int(size[0]), int(size[1]))
+
+
+def _patch_of(model: Any) -> tuple[int, int]:
+    if isinstance(model, MJPBackbone):
+        high, wide = model.patch_shape()
+        return high, wide
+    side = getattr(getattr(model, "patch_embed", None), "patch_size", None)
+    # Only where patches stay patches through the model; a Swin's 4x4 tokens are merged.
+    if side is not None and getattr(model, "blocks", None) is not None:
+        return int(side[0]), int(side[1])
+    return DEFAULT_PATCH, DEFAULT_PATCH

@@ -1,0 +1,187 @@
+"""Opens any model by what a person calls it: a folder, a name of timm's or the hub's, a file."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from timm.models import split_model_name_tag
+from torch import Tensor, nn
+
+from mjp.core.errors import CheckpointError, ConfigError
+from mjp.core.seeds import seed_for
+from mjp.models.checkpoint import load
+from mjp.models.config import MJPConfig
+from mjp.models.factory import create_model
+from mjp.models.registry import PREFIX, SUPPORTED_MODULES
+from mjp.models.weights import CONFIG_NAME, OWN_NAMES, fit_to_model, load_strictly, read_state
+
+RANDOM = "random"
+"""In place of a file: the architecture with weights drawn from a seed."""
+
+
+@dataclass(frozen=True)
+class ModelName:
+    """What a person wrote, taken apart: `[LABEL=]MODEL[@WEIGHTS]`.
+
+    Args:
+        source: a folder, a timm name, or a name behind `hf-hub:` or `local-dir:`.
+        weights: a file for a timm name, or `random`; None for those that belong to the source.
+    """
+
+    label: str
+    source: str
+    weights: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "ModelName":
+        """Takes apart what was written; a path that exists is taken as it is."""
+        label, source, weights = "", text.strip(), None
+        if not Path(source).expanduser().exists():
+            before, equals, after = source.partition("=")
+            if equals and "@" not in before:
+                label, source = before.strip(), after.strip()
+            if not source.startswith("hf-hub:") and not Path(source).expanduser().exists():
+                source, _, file = source.partition("@")
+                weights = file or None
+        if not source:
+            raise ConfigError(f"{text!r} names no model; write [LABEL=]MODEL[@WEIGHTS]")
+        return cls(label or _short(source), source, weights)
+
+
+def _short(source: str) -> str:
+    """What to call a model that was given no label."""
+    bare = source.removeprefix("local-dir:").removeprefix("hf-hub:")
+    path = Path(bare)
+    if path.expanduser().is_dir():
+        path = path.resolve()
+        if path.name in ("best", "final"):
+            return path.parent.name if path.name == "best" else f"{path.parent.name}/final"
+    return path.name or bare
+
+
+def open_models(texts: tuple[str, ...], size: tuple[int, int] | None = None) -> dict[str, Any]:
+    """The models by their labels, in evaluation mode, in single precision, on the CPU."""
+    if not texts:
+        raise ConfigError("name a model: --model MODEL …")
+    names = [ModelName.parse(text) for text in texts]
+    labels = [name.label for name in names]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ConfigError(
+                f"two models are called {label!r}; give them labels: --model first=… second=…"
+            )
+    return {name.label: open_model(name, size) for name in names}
+
+
+def open_model(name: ModelName, size: tuple[int, int] | None = None) -> Any:
+    """The model, in evaluation mode, in single precision, on the CPU.
+
+    Args:
+        size: height and width of the images it is to take, where they differ from its own; the
+            position table is then resampled.
+    """
+    try:
+        model = _build(name, {} if size is None else {"img_size": size})
+    except TypeError as error:
+        # ResNets take images of any size, and say so by not knowing the argument.
+        if size is None or "img_size" not in str(error):
+            raise ConfigError(f"{name.source} cannot be built: {error}") from error
+        model = _build(name, {})
+    except AssertionError as error:
+        raise ConfigError(f"{name.source} cannot be built for images of {size}: {error}") from error
+    return model.float().eval()
+
+
+def architecture_of(model: nn.Module) -> str:
+    """timm's name of a model, without tag and without ours in front; its class if it has none."""
+    config = getattr(model, "pretrained_cfg", None) or {}
+    name = config.get("architecture") or type(model).__name__
+    return str(name).removeprefix(PREFIX)
+
+
+def _build(name: ModelName, arguments: dict[str, Any]) -> Any:
+    source = name.source
+    path = Path(source.removeprefix("local-dir:")).expanduser()
+    if path.is_dir():
+        return _from_folder(path, arguments)
+    if path.is_file():
+        raise ConfigError(
+            f"{path} is a file of weights, which does not say of what model; write "
+            f"ARCHITECTURE@{path}, such as deit_small_patch16_224@{path}"
+        )
+    if source.startswith("local-dir:"):
+        raise CheckpointError(f"there is no folder {path}")
+    if source.startswith("hf-hub:"):
+        return _pretrained(source, arguments)
+    architecture = split_model_name_tag(source)[0]
+    if not timm.is_model(architecture):
+        close = _close(architecture)
+        hint = f"; did you mean {close}?" if close else ""
+        raise ConfigError(f"{source!r} is neither a folder nor a model of timm's{hint}")
+    if name.weights is None:
+        return _pretrained(source, arguments)
+    if name.weights == RANDOM:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_for(0, "weights"))
+            return timm.create_model(source, **arguments)
+    return _from_file(source, Path(name.weights).expanduser(), arguments)
+
+
+def _close(architecture: str) -> str:
+    import difflib
+
+    return " or ".join(difflib.get_close_matches(architecture, timm.list_models(), n=3))
+
+
+def _from_folder(path: Path, arguments: dict[str, Any]) -> Any:
+    """A folder that `mjp.save` or timm wrote, or of a training run, whose best model is meant."""
+    if not (path / CONFIG_NAME).is_file() and (path / "best" / CONFIG_NAME).is_file():
+        path = path / "best"
+    try:
+        content = json.loads((path / CONFIG_NAME).read_text(encoding="utf-8"))
+        ours = str(content.get("architecture", "")).startswith(PREFIX)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"there is no model in {path}: no {CONFIG_NAME}, and no folder best with one"
+        ) from error
+    except (OSError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{path / CONFIG_NAME} cannot be read: {error}") from error
+    return load(path, **arguments) if ours else _pretrained(f"local-dir:{path}", arguments)
+
+
+def _pretrained(source: str, arguments: dict[str, Any]) -> Any:
+    try:
+        return timm.create_model(source, pretrained=True, **arguments)
+    except (RuntimeError, OSError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        hint = "" if ":" in source else f"; name a file of them: {source}@FILE"
+        raise CheckpointError(f"the weights of {source} cannot be had: {reason}{hint}") from error
+
+
+def _from_file(source: str, path: Path, arguments: dict[str, Any]) -> Any:
+    state = read_state(path)
+    plain = source.removeprefix(PREFIX)
+    classifier = (timm.get_pretrained_cfg(plain) or timm.get_pretrained_cfg(source)).classifier
+    arguments = {**arguments, **_num_classes(state, classifier)}
+    if source.startswith(PREFIX):
+        model: Any = create_model(plain, MJPConfig(), **arguments)
+    else:
+        model = timm.create_model(source, **arguments)
+        if any(one.startswith(OWN_NAMES) or one == "pos_embed.weight" for one in state):
+            raise CheckpointError(
+                f"{path} holds a model with MJP; write {PREFIX}{source}@{path} to open it as one"
+            )
+    supported = timm.models.is_model_in_modules(plain, SUPPORTED_MODULES)
+    load_strictly(model, fit_to_model(state, model) if supported else state, path)
+    return model
+
+
+def _num_classes(state: Mapping[str, Tensor], classifier: Any) -> dict[str, int]:
+    """How many classes the weights are for, told from their classifier."""
+    first = classifier[0] if isinstance(classifier, (tuple, list)) else classifier
+    weight = state.get(f"{first}.weight")
+    return {} if weight is None else {"num_classes": int(weight.shape[0])}
