@@ -11,11 +11,18 @@ from tyro.conf import subcommand
 from mjp import __version__
 from mjp.commands.options import (
     DEFAULT_RECIPE,
+    BenchEvalOptions,
     BenchPlanOptions,
     BenchStepOptions,
     BenchTrainOptions,
     CheckOptions,
     DemoOptions,
+    EvalAccuracyOptions,
+    EvalCorruptionsOptions,
+    EvalNaturalOptions,
+    EvalOutliersOptions,
+    ProbeAttentionOptions,
+    ProbePositionsOptions,
     TrainOptions,
 )
 from mjp.core.errors import CheckpointError, ConfigError, MjpError
@@ -27,7 +34,23 @@ Bench = (
     Annotated[BenchStepOptions, subcommand("step")]
     | Annotated[BenchPlanOptions, subcommand("plan")]
     | Annotated[BenchTrainOptions, subcommand("train")]
+    | Annotated[BenchEvalOptions, subcommand("eval")]
 )
+
+Eval = (
+    Annotated[EvalAccuracyOptions, subcommand("accuracy")]
+    | Annotated[EvalCorruptionsOptions, subcommand("corruptions")]
+    | Annotated[EvalNaturalOptions, subcommand("imagenet-a")]
+    | Annotated[EvalOutliersOptions, subcommand("imagenet-o")]
+)
+
+Probe = (
+    Annotated[ProbePositionsOptions, subcommand("positions")]
+    | Annotated[ProbeAttentionOptions, subcommand("attention")]
+)
+
+_FIRST = {"eval": "accuracy", "probe": "positions"}
+"""What a verb does where it is not told: `mjp eval --model …` is `mjp eval accuracy --model …`."""
 
 _RUNNERS = {
     DemoOptions: "mjp.commands.demo",
@@ -36,9 +59,23 @@ _RUNNERS = {
     BenchStepOptions: "mjp.commands.bench_step",
     BenchPlanOptions: "mjp.commands.bench_plan",
     BenchTrainOptions: "mjp.commands.bench_train",
+    BenchEvalOptions: "mjp.commands.bench_eval",
+    EvalAccuracyOptions: "mjp.commands.eval_accuracy",
+    EvalCorruptionsOptions: "mjp.commands.eval_corruptions",
+    EvalNaturalOptions: "mjp.commands.eval_natural",
+    EvalOutliersOptions: "mjp.commands.eval_outliers",
+    ProbePositionsOptions: "mjp.commands.probe_positions",
+    ProbeAttentionOptions: "mjp.commands.probe_attention",
 }
 
-_EXTRAS = {"matplotlib": "demo", "skimage": "demo", "datasets": "hub"}
+_EXTRAS = {
+    "matplotlib": "evaluate",
+    "umap": "evaluate",
+    "imagecorruptions": "evaluate",
+    "cv2": "evaluate",
+    "skimage": "demo",
+    "datasets": "hub",
+}
 """Packages that only some verbs need, and the extra of mjp that brings each."""
 
 DONE, FAILED, ASKED_WRONGLY, INTERRUPTED = 0, 1, 2, 130
@@ -50,6 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments == ["--version"]:
         print(f"mjp {__version__}")
         sys.exit(DONE)
+    arguments = _spelled_out(arguments)
     try:
         name, recipe = _chosen_recipe(arguments)
     except MjpError as error:
@@ -63,6 +101,15 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(_run(options, name))
 
 
+def _spelled_out(arguments: list[str]) -> list[str]:
+    """The arguments with what a verb does by default put in, but for a plea for help."""
+    verb, following = arguments[:1], arguments[1:2]
+    bare = not following or following[0].startswith("-")
+    if not verb or verb[0] not in _FIRST or not bare or following in (["-h"], ["--help"]):
+        return arguments
+    return [*verb, _FIRST[verb[0]], *arguments[1:]]
+
+
 def _verbs(name: str, recipe: Recipe) -> Any:
     """The verbs; those that take a recipe have its values as defaults of their flags."""
     training = TrainOptions(name=name, recipe=recipe)
@@ -71,6 +118,22 @@ def _verbs(name: str, recipe: Recipe) -> Any:
         Annotated[DemoOptions, subcommand("demo")]
         | Annotated[TrainOptions, subcommand("train", default=training)]
         | Annotated[CheckOptions, subcommand("check", default=checking)]
+        | Annotated[
+            Eval,
+            subcommand(
+                "eval",
+                description="Measure models: accuracy and jigsaws (the default), corruptions, "
+                "ImageNet-A, ImageNet-O.",
+            ),
+        ]
+        | Annotated[
+            Probe,
+            subcommand(
+                "probe",
+                description="Look into models: what their position embeddings learned (the "
+                "default), where they attend.",
+            ),
+        ]
         | Annotated[
             Bench, subcommand("bench", description="Measure what MJP costs, as a ratio in one run.")
         ]

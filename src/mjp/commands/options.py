@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from mjp.data.settings import SourceName
 from mjp.train.recipe import Recipe
 
 DEFAULT_RECIPE = "digits"
@@ -143,5 +144,167 @@ class BenchTrainOptions:
     """Steps in one timing: 10 on a GPU, 1 on a CPU."""
     seed: int = 0
     """Seed of everything that is random."""
+    out: Path = Path("runs/bench")
+    """Folder for the records."""
+
+
+Models = Annotated[tuple[str, ...], arg(metavar="MODEL [MODEL …]")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Which models are looked at, and how."""
+
+    model: Models
+    """A folder (of a training run, or written by mjp.save or timm), a timm name, hf-hub:NAME or
+    local-dir:PATH. NAME@FILE takes the weights from a file, LABEL=MODEL gives it a name in the
+    results. Several are set side by side."""
+    size: tuple[int, int] | None = None
+    """Height and width of the images, if not the model's own; position tables are resampled."""
+    device: str | None = None
+    """A torch device; the GPU if there is one."""
+    seed: int = 0
+    """Seed of everything that is random."""
+    json: bool = False
+    """Print records as JSON lines in place of tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions(ModelOptions):
+    """What every evaluation on images is told."""
+
+    data: str
+    """A folder, a Parquet or tar file, a hub data set (with --source hub), digits or positions."""
+    source: SourceName = "auto"
+    """What kind of data it is, where that cannot be seen."""
+    split: str = "val"
+    """Which part of the data: a subfolder, a word in file names, or the hub's split."""
+    images: int | None = None
+    """Evaluate on so many images, drawn at random, rather than on all."""
+    crop: float | None = None
+    """Share of the resized image that the central crop keeps, if not the model's own; 1 for images
+    that have been cropped already."""
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    """Arithmetic of the model; tf32 and bf16 are faster on a GPU."""
+    compile: bool = False
+    """Run the model through torch.compile; worth it for large sets."""
+    batch: int = 256
+    """Most images in a forward pass. Does not change results, but for rounding."""
+    workers: int | None = None
+    """Processes that decode; by default one for each core."""
+    skip_corrupt: bool = False
+    """Leave unreadable images out and say so, in place of stopping."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalAccuracyOptions(EvaluationOptions):
+    """Accuracy, and what a jigsaw of the image does to it: consistency, Diff. Norm., the curve.
+
+    Plain models are shown the jigsaw's pixels, MJP models their unknown positions.
+    """
+
+    ratios: tuple[float, ...] = (0.03, 0.09, 0.15, 0.21, 0.27, 0.5, 0.9)
+    """Shares of the patches that a jigsaw moves."""
+    draws: int = 3
+    """Jigsaws of each image at each ratio."""
+    jigsaw: Literal["auto", "pixels"] = "auto"
+    """pixels: show the jigsaw's pixels to MJP models too, without their unknown positions."""
+    patch: int | None = None
+    """Side in pixels of the patches that move in pixel space; the model's own, else 16."""
+    among: Literal["all", "data"] = "all"
+    """Whether all of the model's classes compete, or only those of the data."""
+    out: Path = Path("runs/eval")
+    """Folder for records and figures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalCorruptionsOptions(EvaluationOptions):
+    """Errors under ImageNet-C's corruptions, made of clean images on the way, or from its files.
+
+    A folder with one folder for each corruption is read as a copy of ImageNet-C.
+    """
+
+    corruptions: tuple[str, ...] = ()
+    """Some of the corruptions, by name; all fifteen by default."""
+    extra: bool = False
+    """Also the four extra corruptions, which are not part of mCE."""
+    jpeg: int = 85
+    """Quality of the JPEG that corrupted images go through, as ImageNet-C's did; 0 for none."""
+    keep: Path | None = None
+    """Folder to write the corrupted images to, in ImageNet-C's layout. All of ImageNet: 500 GB."""
+    resume: bool = False
+    """Take what the records in the folder have already, and measure the rest."""
+    out: Path = Path("runs/eval-corruptions")
+    """Folder for records and figures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalNaturalOptions(EvaluationOptions):
+    """ImageNet-A: accuracy over its 200 classes, AURRA, calibration error."""
+
+    out: Path = Path("runs/eval-imagenet-a")
+    """Folder for records and figures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalOutliersOptions(EvaluationOptions):
+    """ImageNet-O: how well low confidence finds images of no known class (AUPR, AUROC, FPR95)."""
+
+    inliers: str
+    """ImageNet's validation images; those of ImageNet-O's 200 classes are used."""
+    out: Path = Path("runs/eval-imagenet-o")
+    """Folder for records and figures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbePositionsOptions(ModelOptions):
+    """What the position embeddings learned: regression to the grid, projections, similarity."""
+
+    folds: int = 5
+    """Folds of the cross-validation."""
+    repeats: int = 10
+    """How often patches are divided into folds anew."""
+    umap: bool = True
+    """Also draw UMAP projections, which take some seconds."""
+    out: Path = Path("runs/probe")
+    """Folder for records and figures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeAttentionOptions(ModelOptions):
+    """Where the last self-attention looks: class token to patches, per head and mean."""
+
+    images: Path
+    """A picture, or a folder of pictures."""
+    most: int = 8
+    """How many pictures of a folder to show."""
+    crop: float | None = None
+    """Share of the resized image that the central crop keeps, if not the model's own."""
+    out: Path = Path("runs/attention")
+    """Folder for records and figures."""
+
+
+@dataclass(frozen=True)
+class BenchEvalOptions:
+    """Time an evaluation from encoded images against the model alone, in turn, in one run."""
+
+    device: str | None = None
+    """A torch device; the GPU if there is one."""
+    model: str | None = None
+    """A timm architecture, with random weights: DeiT-S on a GPU, DeiT-Ti on a CPU."""
+    images: int | None = None
+    """Pictures of 500x375 pixels to make up: 2048 on a GPU, 64 on a CPU."""
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    """Arithmetic of the model."""
+    batch: int = 256
+    """Images in a forward pass."""
+    draws: int = 3
+    """Jigsaws of each image at each of the seven default ratios."""
+    workers: int | None = None
+    """Processes that decode; by default one for each core."""
+    rounds: int = 3
+    """How often each side is timed, in turn."""
+    seed: int = 0
+    """Seed of weights, images and jigsaws."""
     out: Path = Path("runs/bench")
     """Folder for the records."""

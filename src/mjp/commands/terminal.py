@@ -2,6 +2,9 @@
 
 import platform
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from rich.console import Console
@@ -25,6 +28,38 @@ def progress() -> Progress:
         TimeRemainingColumn(),
     )
     return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+PLAIN_SECONDS = 15.0
+"""How often a line is printed where there is no terminal."""
+
+
+@contextmanager
+def meter(what: str, total: int, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """Shows on stderr how far some work is: a bar, or a line now and then without a terminal.
+
+    What is yielded is told how much more was done.
+    """
+    bar = progress()
+    if not shown or not bar.disable:
+        bar.disable = not shown
+        with bar:
+            task = bar.add_task(what, total=total)
+            yield lambda more: bar.advance(task, more)
+        return
+    started = printed = time.monotonic()
+    done = 0
+
+    def tell(more: int) -> None:
+        nonlocal done, printed
+        done += more
+        now = time.monotonic()
+        if now - printed >= PLAIN_SECONDS and done < total:
+            printed = now
+            left = (now - started) / done * (total - done)
+            print(f"mjp: {what}: {done} of {total}, {left:.0f} s left", file=sys.stderr, flush=True)
+
+    yield tell
 
 
 def choose_device(name: str | None) -> torch.device:

@@ -10,12 +10,13 @@ from mjp.data.embedded import DigitsSource, PositionsSource
 from mjp.data.folder import FolderSource
 from mjp.data.hub import HubSource
 from mjp.data.parquet import ParquetSource
-from mjp.data.settings import DataSettings
+from mjp.data.settings import DataSettings, SourceName
 from mjp.data.source import Source
 from mjp.data.tars import TarSource
 
 Split = Literal["train", "val"]
 Classes = tuple[str, ...] | None
+EMBEDDED = ("digits", "positions")
 
 
 def open_source(settings: DataSettings, split: Split, classes: Classes = None) -> Source:
@@ -34,10 +35,63 @@ def open_both(settings: DataSettings) -> tuple[Source, Source]:
     return train, open_source(settings, "val", train.classes)
 
 
-def _look(settings: DataSettings) -> str:
+def open_images(where: str, source: SourceName = "auto", split: str = "val") -> Source:
+    """Images to evaluate on, by what a person calls them.
+
+    Args:
+        where: a folder, a Parquet or tar file, a data set on the hub, or `digits` or `positions`,
+            which are embedded.
+        split: which part of it; a folder or files without such a part are taken whole.
+    """
+    if source in EMBEDDED or (source == "auto" and where in EMBEDDED):
+        name = where if where in EMBEDDED else source
+        return SOURCES[name](DataSettings(source=name), "val", None)  # type: ignore[arg-type]
+    if source == "hub":
+        return HubSource(where, split, None)
+    root = Path(where).expanduser()
+    if root.is_file():
+        return _open_files([root], root.suffix.removeprefix("."))
+    if not root.is_dir():
+        raise DataError(f"there is no folder or file {root}")
+    if source == "auto":
+        source = _kind_of(root)
+    if source == "folder":
+        part = root / split
+        return FolderSource(part if part.is_dir() else root)
+    ending = "parquet" if source == "parquet" else "tar"
+    return _open_files(_part(sorted(root.rglob(f"*.{ending}")), root, ending, split), ending)
+
+
+def _open_files(files: list[Path], ending: str) -> Source:
+    if ending == "parquet":
+        return ParquetSource(files)
+    if ending == "tar":
+        return TarSource(files)
+    raise DataError(f"{files[0]} is neither a .parquet nor a .tar; name the folder of the pictures")
+
+
+def _part(files: list[Path], root: Path, ending: str, split: str) -> list[Path]:
+    """The files of a split: those with its word in their names; all, where only one is there."""
+    named = [path for path in files if split in path.name]
+    if not files:
+        raise DataError(f"there is no .{ending} file under {root}")
+    if named or len(files) == 1:
+        return named or files
+    there = ", ".join(path.name for path in files[:5])
+    raise DataError(
+        f"no .{ending} file under {root} has {split!r} in its name; choose with --split, or name "
+        f"one file. There is {there}"
+    )
+
+
+def _look(settings: DataSettings) -> SourceName:
     """The kind of source that the root is."""
-    root = _root(settings)
-    for name, ending in (("parquet", "parquet"), ("wds", "tar")):
+    return _kind_of(_root(settings))
+
+
+def _kind_of(root: Path) -> SourceName:
+    kinds: tuple[tuple[SourceName, str], ...] = (("parquet", "parquet"), ("wds", "tar"))
+    for name, ending in kinds:
         if next(root.rglob(f"*.{ending}"), None) is not None:
             return name
     return "folder"

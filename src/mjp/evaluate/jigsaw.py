@@ -161,16 +161,6 @@ class JigsawScorer:
         )
 
 
-def score(
-    scorers: list[JigsawScorer], blocks: Iterable[Block], tell: Callable[[int], None]
-) -> None:
-    """Shows every block to every model; tells how many images it has shown since."""
-    for block in blocks:
-        for scorer in scorers:
-            scorer.add(block)
-        tell(len(block.indices))
-
-
 def _columns(scores: Scores) -> Float[np.ndarray, "images columns"]:
     """A row for each image that was read: top-1, top-5, and three values for each ratio."""
     if not scores.counted.any():

@@ -45,7 +45,7 @@ def regress(
     if not np.isfinite(table).all():
         raise ConfigError("the position table holds values that are not finite")
     number = np.arange(grid.num_patches, dtype=np.float64)[:, None]
-    place = grid.coordinates("cpu").double().numpy()
+    place = grid.coordinates().double().numpy()
     found = {}
     for name, target in (("1d", number), ("2d", place)):
         errors = [_held_out_error(table, target, folds, seed) for seed in seeds]

@@ -1,5 +1,6 @@
 """Opens any model by what a person calls it: a folder, a name of timm's or the hub's, a file."""
 
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +12,13 @@ import torch
 from timm.models import split_model_name_tag
 from torch import Tensor, nn
 
-from mjp.core.errors import CheckpointError, ConfigError
+from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
 from mjp.core.seeds import seed_for
 from mjp.models.checkpoint import load
-from mjp.models.config import MJPConfig
-from mjp.models.factory import create_model
-from mjp.models.registry import PREFIX, SUPPORTED_MODULES
-from mjp.models.weights import CONFIG_NAME, OWN_NAMES, fit_to_model, load_strictly, read_state
+from mjp.models.config import VARIANTS, MJPConfig
+from mjp.models.factory import create_model, wrap
+from mjp.models.registry import PREFIX
+from mjp.models.weights import CONFIG_NAME, OWN_NAMES, load_strictly, load_weights, read_state
 
 RANDOM = "random"
 """In place of a file: the architecture with weights drawn from a seed."""
@@ -132,8 +133,6 @@ def _build(name: ModelName, arguments: dict[str, Any]) -> Any:
 
 
 def _close(architecture: str) -> str:
-    import difflib
-
     return " or ".join(difflib.get_close_matches(architecture, timm.list_models(), n=3))
 
 
@@ -168,15 +167,19 @@ def _from_file(source: str, path: Path, arguments: dict[str, Any]) -> Any:
     classifier = (timm.get_pretrained_cfg(plain) or timm.get_pretrained_cfg(source)).classifier
     arguments = {**arguments, **_num_classes(state, classifier)}
     if source.startswith(PREFIX):
-        model: Any = create_model(plain, MJPConfig(), **arguments)
-    else:
-        model = timm.create_model(source, **arguments)
-        if any(one.startswith(OWN_NAMES) or one == "pos_embed.weight" for one in state):
-            raise CheckpointError(
-                f"{path} holds a model with MJP; write {PREFIX}{source}@{path} to open it as one"
-            )
-    supported = timm.models.is_model_in_modules(plain, SUPPORTED_MODULES)
-    load_strictly(model, fit_to_model(state, model) if supported else state, path)
+        ours = create_model(plain, MJPConfig(), **arguments)
+        load_weights(ours, path)
+        return ours
+    model = timm.create_model(source, **arguments)
+    if any(name.startswith(OWN_NAMES) or name == "pos_embed.weight" for name in state):
+        raise CheckpointError(
+            f"{path} holds a model with MJP; write {PREFIX}{source}@{path} to open it as one"
+        )
+    try:
+        # A wrapper around the same parameters, which knows how to resample and rename.
+        load_weights(wrap(model, VARIANTS["A"]), path)
+    except (UnsupportedModelError, ConfigError):
+        load_strictly(model, state, path)
     return model
 
 

@@ -129,9 +129,7 @@ def convert_reference(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return converted
 
 
-def load_strictly(
-    model: MJPBackbone, state: Mapping[str, Tensor], path: Path, head: Head = "load"
-) -> None:
+def load_strictly(model: Any, state: Mapping[str, Tensor], path: Path, head: Head = "load") -> None:
     """Loads the tensors, or raises an error that lists every name and shape that differs."""
     if head not in get_args(Head):
         raise ConfigError(f"head must be one of {', '.join(get_args(Head))}; got {head!r}")
@@ -169,7 +167,7 @@ def head_fits(model: MJPBackbone, state: Mapping[str, Tensor]) -> bool:
     )
 
 
-def _head_names(model: MJPBackbone) -> tuple[str, ...]:
+def _head_names(model: Any) -> tuple[str, ...]:
     """How the names of the classifier's parameters start."""
     heads = model.get_classifier()
     heads = heads if isinstance(heads, tuple) else (heads,)

@@ -1,0 +1,68 @@
+"""How figures look, and how they are written: PNG for reading, SVG for printing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+"""Okabe and Ito's colours, which people with any colour vision can tell apart."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LINES = ("-", "--", "-.", ":")
+RAMP = "cividis"
+"""A colour map that is the same to people with any colour vision."""
+
+_RC = {
+    "font.size": 12,
+    "axes.titlesize": 13,
+    "axes.labelsize": 12,
+    "legend.fontsize": 11,
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "mjp",
+    "savefig.facecolor": "white",
+}
+
+
+@contextmanager
+def styled() -> Iterator[Any]:
+    """matplotlib's pyplot in our style; figures made inside are closed at the end."""
+    from matplotlib import pyplot as plt
+
+    with matplotlib.rc_context(_RC):
+        try:
+            yield plt
+        finally:
+            plt.close("all")
+
+
+def look(number: int) -> dict[str, Any]:
+    """Colour, marker and line of the number-th model of a plot."""
+    return {
+        "color": COLORS[number % len(COLORS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": LINES[number // len(COLORS) % len(LINES)],
+    }
+
+
+def write(figure: Any, out: Path, name: str, *, dpi: int = 130) -> list[Path]:
+    """Writes the figure as PNG and as SVG; the paths."""
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / f"{name}.png", out / f"{name}.svg"]
+    for path in paths:
+        metadata = {"Date": None} if path.suffix == ".svg" else None
+        figure.savefig(path, dpi=dpi, metadata=metadata)
+    return paths
+
+
+def shortened(text: str, length: int = 28) -> str:
+    """A label that fits over a panel."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
