@@ -2,7 +2,14 @@
 
 from rich.table import Table
 
-from mjp.commands.evaluating import Evaluation, evaluation, finish, percent, unreadable
+from mjp.commands.evaluating import (
+    Evaluation,
+    evaluation,
+    finish,
+    numbers,
+    unreadable,
+    with_interval,
+)
 from mjp.commands.options import EvalAccuracyOptions
 from mjp.commands.terminal import meter
 from mjp.core.records import Record
@@ -88,19 +95,15 @@ def accuracy_table(records: list[Record], source: Source, jigsaws: int) -> Table
     table = Table(title=f"{source.name}: {count} images, {jigsaws} jigsaws of each; 95 % intervals")
     beside = any(paper.classification(record.conditions) for record in found)
     table.add_column("model")
-    table.add_column("parameters", justify="right")
-    table.add_column("top-1, %", justify="right")
-    table.add_column("top-5, %", justify="right")
-    if beside:
-        table.add_column("paper: top-1", justify="right")
+    numbers(table, "parameters", "top-1, %", "top-5, %", *(["paper: top-1"] if beside else []))
     for record in found:
         row = paper.classification(record.conditions)
         told = [f"{row.top1:.1f}" if row else ""] if beside else []
         table.add_row(
             str(record.conditions["model"]),
             f"{record.conditions['parameters']:,}",
-            percent(record.values, "top1"),
-            percent(record.values, "top5"),
+            with_interval(record.values, "top1"),
+            with_interval(record.values, "top5"),
             *told,
         )
     return table
@@ -110,17 +113,12 @@ def jigsaw_table(records: list[Record]) -> Table:
     """A row for each ratio and model."""
     found = [record for record in records if record.kind == "eval jigsaw"]
     beside = any(paper.classification(record.conditions) for record in found)
-    table = Table(title="under a jigsaw")
-    table.add_column("model")
-    table.add_column("jigsaw in")
-    table.add_column("ratio", justify="right")
-    table.add_column("patches", justify="right")
-    table.add_column("accuracy, %", justify="right")
-    table.add_column("consistency, %", justify="right")
-    table.add_column("Diff. Norm.", justify="right")
+    table = Table(title="under a jigsaw of so many patches")
+    table.add_column("model, jigsaw in", overflow="fold")
+    numbers(table, "ratio", "accuracy, %", "consistency, %", "Diff. Norm.")
     if beside:
         table.add_column("paper: consistency, Diff. Norm.", justify="right")
-    before = None
+    before, row_of_model = None, 0
     for record in found:
         label = str(record.conditions["model"])
         if before not in (None, label):
@@ -128,14 +126,14 @@ def jigsaw_table(records: list[Record]) -> Table:
         row = paper.classification(record.conditions)
         at_papers_ratio = record.conditions["ratio"] == paper.CONSISTENCY_RATIO
         told = [f"{row.consistency:.1f}, {row.diff_norm:.2f}" if row and at_papers_ratio else ""]
+        row_of_model = row_of_model + 1 if label == before else 0
+        heads = (label, f"  {record.conditions['jigsaw']}")
         table.add_row(
-            label if label != before else "",
-            str(record.conditions["jigsaw"]) if label != before else "",
+            heads[row_of_model] if row_of_model < len(heads) else "",
             f"{record.conditions['ratio']:g}",
-            f"{record.values['patches_moved']}/{record.values['patches']}",
-            percent(record.values, "accuracy"),
-            percent(record.values, "consistency"),
-            percent(record.values, "diff_norm"),
+            with_interval(record.values, "accuracy"),
+            with_interval(record.values, "consistency"),
+            with_interval(record.values, "diff_norm"),
             *(told if beside else []),
         )
         before = label
@@ -148,9 +146,7 @@ def difference_table(records: list[Record]) -> Table:
     first = found[0].conditions["than"]
     table = Table(title=f"difference from {first}, paired over images; bold where 0 is outside")
     table.add_column("model")
-    table.add_column("ratio", justify="right")
-    for name in ("accuracy, points", "consistency, points", "Diff. Norm."):
-        table.add_column(name, justify="right")
+    numbers(table, "ratio", "accuracy, points", "consistency, points", "Diff. Norm.")
     rows: dict[tuple[str, float | None], dict[str, str]] = {}
     for record in found:
         ratio = record.conditions["ratio"]

@@ -1,7 +1,7 @@
 """What the verbs that evaluate have in common: models, data, conditions, where results go."""
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,11 +161,17 @@ def unreadable(readers: list[Reader], out: Path) -> tuple[str, ...]:
     return (f"{len(problems)} images could not be read and were left out: {listed}",)
 
 
-def percent(values: dict[str, Any] | Any, name: str, digits: int = 2) -> str:
-    """A value with its interval, as `71.05 [69.10, 73.00]`."""
+def with_interval(values: Mapping[str, Scalar], name: str) -> str:
+    """A value with its interval, as `71.05 [69.1, 73.0]`."""
     value, low, high = (values.get(f"{name}{end}") for end in ("", "_low", "_high"))
-    if value is None:
+    if not isinstance(value, (int, float)):
         return "–"
-    if low is None or high is None or low != low:
-        return f"{value:.{digits}f}"
-    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    if not isinstance(low, (int, float)) or not isinstance(high, (int, float)) or low != low:
+        return f"{value:.2f}"
+    return f"{value:.2f} [{low:.1f}, {high:.1f}]"
+
+
+def numbers(table: Table, *names: str) -> None:
+    """Adds columns of numbers, which are never broken into lines."""
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)

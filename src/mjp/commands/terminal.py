@@ -1,5 +1,6 @@
 """What the verbs print: tables of results on stdout, progress and notes on stderr."""
 
+import os
 import platform
 import sys
 import time
@@ -12,10 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mjp.core.errors import ConfigError
 
+PIPE_WIDTH = 140
+"""Columns of what is printed to a file or a pipe."""
+
 
 def results() -> Console:
     """Where results go."""
-    return Console(file=sys.stdout, soft_wrap=True)
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    return Console(file=sys.stdout, soft_wrap=True, width=width)
 
 
 def progress() -> Progress:

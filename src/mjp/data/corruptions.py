@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from mjp.core.configuration import suggestion
-from mjp.core.errors import ConfigError
+from mjp.core.errors import ConfigError, DataError
 from mjp.core.seeds import seed_for
 from mjp.data.decoding import Decoder
 from mjp.data.source import Source
@@ -141,13 +141,13 @@ def _prepare() -> None:
     corrupt(np.zeros((SMALLEST_SIDE, SMALLEST_SIDE, 3), np.uint8), "glass_blur", 1, 0)
 
 
-def prepared_folders(root: Path) -> dict[str, list[Path]]:
-    """The severities' folders of each corruption in a copy of ImageNet-C.
+def find_prepared(root: Path) -> dict[str, list[Path]]:
+    """The severities' folders of each corruption in a copy of ImageNet-C; empty if it is none.
 
     Corruptions may lie in the root, or one level deeper, as the published archives put them.
     """
     found: dict[str, list[Path]] = {}
-    for name in (*CORRUPTIONS, *EXTRA_CORRUPTIONS):
+    for name in (*CORRUPTIONS, *EXTRA_CORRUPTIONS) if root.is_dir() else ():
         places = [root / name, *sorted(root.glob(f"*/{name}"))]
         place = next((one for one in places if one.is_dir()), None)
         if place is None:
@@ -155,11 +155,6 @@ def prepared_folders(root: Path) -> dict[str, list[Path]]:
         folders = [place / str(severity) for severity in SEVERITIES]
         missing = [folder.name for folder in folders if not folder.is_dir()]
         if missing:
-            raise ConfigError(f"{place} has no severity {', '.join(missing)}")
+            raise DataError(f"{place} has no severity {', '.join(missing)}")
         found[name] = folders
-    if not found:
-        raise ConfigError(
-            f"{root} is no copy of ImageNet-C: it has no folder {CORRUPTIONS[0]}, nor any other "
-            "corruption's"
-        )
     return found

@@ -56,6 +56,11 @@ class FolderSource(Source):
         return Sample(Path(self.name_of(index)), int(self.labels[index]))
 
 
+def pictures_under(root: Path) -> list[Path]:
+    """Pictures in a folder and below, whatever their classes, in the order of their names."""
+    return [root.parent / name for name in _pictures(root)]
+
+
 def _subfolders(root: Path) -> tuple[str, ...]:
     return tuple(sorted(e.name for e in os.scandir(root) if e.is_dir() and e.name[0] != "."))
 

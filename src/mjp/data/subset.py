@@ -38,13 +38,22 @@ def drawn(source: Source, count: int | None, generator: torch.Generator) -> Sour
     return Subset(source, chosen.numpy(), f"{source.name} ({count} of {len(source)} images)")
 
 
-def of_classes(source: Source, classes: tuple[str, ...]) -> Source:
-    """The images of these classes alone."""
-    wanted = {number for number, name in enumerate(source.classes) if name in set(classes)}
+def of_classes(
+    source: Source, classes: tuple[str, ...], *, in_order: tuple[str, ...] = ()
+) -> Source:
+    """The images of these classes alone.
+
+    Args:
+        in_order: what a source's classes are called if it has as many but calls them otherwise.
+    """
+    names = source.classes
+    if not set(names) & set(classes) and len(names) == len(in_order):
+        names = in_order
+    wanted = [number for number, name in enumerate(names) if name in set(classes)]
     if not wanted:
         raise DataError(
             f"{source.name} has none of the {len(classes)} classes {classes[0]} … {classes[-1]}; "
             "name its classes by their WordNet numbers"
         )
-    chosen = np.flatnonzero(np.isin(source.labels, list(wanted)))
+    chosen = np.flatnonzero(np.isin(source.labels, wanted))
     return Subset(source, chosen, f"{source.name} ({len(wanted)} classes)")

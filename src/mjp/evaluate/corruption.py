@@ -1,6 +1,6 @@
 """Errors under corruption: ImageNet-C, from its files or made of clean images on the way."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from mjp.evaluate.bootstrap import Estimate, estimates
 from mjp.evaluate.metrics import ALEXNET_ERRORS
 from mjp.evaluate.subject import Subject
 
-CLEAN = "clean"
+NAN = float("nan")
 
 
 class ErrorCounter:
@@ -71,7 +71,7 @@ class CorruptionErrors:
     Args:
         severities: error at each severity.
         mean: over the severities, with its interval.
-        images: mean error of each image, where all corruptions were made of the same images.
+        images: mean error of each image, where all corruptions are of the same images.
     """
 
     severities: tuple[float, ...]
@@ -80,11 +80,15 @@ class CorruptionErrors:
 
     @classmethod
     def of(
-        cls, errors: Float[np.ndarray, "images severities"], seed: int, *, paired: bool
+        cls, errors: Sequence[Float[np.ndarray, " images"]], seed: int, *, paired: bool
     ) -> "CorruptionErrors":
-        each = errors.mean(axis=1)
+        """From 1 for wrong and 0 for right, of each image at each severity."""
+        severities = tuple(float(one.mean()) for one in errors)
+        if len({len(one) for one in errors}) > 1:
+            return cls(severities, Estimate(float(np.mean(severities)), NAN, NAN), None)
+        each = np.stack(errors, axis=1).mean(axis=1)
         mean = estimates(each[:, None], seed_for(seed, "bootstrap"))[0]
-        return cls(tuple(errors.mean(axis=0).tolist()), mean, each if paired else None)
+        return cls(severities, mean, each if paired else None)
 
 
 def corruption_record(
@@ -135,6 +139,6 @@ def _mean(
     )
     rows = [errors[name].images for name in names]
     if any(row is None for row in rows) or len({len(row) for row in rows if row is not None}) > 1:
-        return Estimate(point, float("nan"), float("nan"))
+        return Estimate(point, NAN, NAN)
     table = np.stack([row for row in rows if row is not None], axis=1) @ np.array(weights)
     return estimates(table[:, None] / len(names), seed_for(seed, "bootstrap"))[0]
