@@ -11,48 +11,55 @@ import torch
 from PIL import Image
 from rich.table import Table
 
+from mjp.commands.evaluating import claim
 from mjp.commands.options import BenchEvalOptions
 from mjp.commands.terminal import choose_device, hardware, meter, results
 from mjp.core.ranges import check_count
 from mjp.core.records import Record, append_records
 from mjp.core.team import Team
-from mjp.data.feed import available_cores
+from mjp.data.feed import worker_count
 from mjp.data.folder import FolderSource
 from mjp.data.source import Source
+from mjp.data.subset import Subset
 from mjp.data.viewing import reader
 from mjp.evaluate.jigsaw import RATIOS, JigsawScorer, JigsawSettings
 from mjp.evaluate.showing import show
-from mjp.evaluate.subject import Subject, float32_precision
+from mjp.evaluate.subject import Precision, Subject, float32_precision
 from mjp.models.opening import RANDOM, ModelName, open_model
 
 PICTURE = (375, 500)
 """Height and width of the made-up pictures: the usual size of ImageNet's."""
+
+DISTINCT = 512
+"""Files to make up; more images are these again."""
 
 
 def run(options: BenchEvalOptions) -> None:
     """Times both, in turn, and prints the ratio."""
     for name in ("batch", "draws", "rounds"):
         check_count(name, getattr(options, name))
+    claim(options.out)
     device = choose_device(options.device)
     gpu = device.type == "cuda"
     name = options.model or ("deit_small_patch16_224" if gpu else "deit_tiny_patch16_224")
-    count = options.images or (2048 if gpu else 64)
+    count = options.images or (8192 if gpu else 64)
+    precision: Precision = options.precision or ("bf16" if gpu else "fp32")
     settings = JigsawSettings(RATIOS, options.draws, options.seed)
     passes = 1 + len(RATIOS) * options.draws
     model = open_model(ModelName(name, name, RANDOM))
-    subject = Subject.of(name, model, precision=options.precision).on(device)
+    subject = Subject.of(name, model, precision=precision).on(device)
     alone, whole = [], []
-    with TemporaryDirectory() as folder, float32_precision(options.precision):
+    with TemporaryDirectory() as folder, float32_precision(precision):
         source = _pictures(Path(folder), count, options.seed)
-        with meter("timing", 2 * options.rounds + 2) as tell:
-            for number in range(options.rounds + 1):  # The first round warms up.
+        few = Subset(source, np.arange(min(count, 64)), "a few")
+        _time_alone(subject, len(few), passes, options.batch, device)  # Warms up.
+        _time_whole(subject, few, settings, options, device)
+        with meter("timing", 2 * options.rounds) as tell:
+            for _ in range(options.rounds):
                 alone.append(_time_alone(subject, count, passes, options.batch, device))
                 tell(1)
                 whole.append(_time_whole(subject, source, settings, options, device))
                 tell(1)
-                if number == 0:
-                    alone.clear()
-                    whole.clear()
     ratios = [one / other for one, other in zip(alone, whole, strict=True)]
     forwards = count * passes
     record = Record(
@@ -62,8 +69,8 @@ def run(options: BenchEvalOptions) -> None:
             "images": count,
             "passes": passes,
             "batch": options.batch,
-            "precision": options.precision,
-            "workers": options.workers or available_cores(),
+            "precision": precision,
+            "workers": worker_count(options.workers),
             "hardware": hardware(device),
             "torch": torch.__version__,
         },
@@ -78,7 +85,7 @@ def run(options: BenchEvalOptions) -> None:
     append_records(options.out / "records.jsonl", [record])
     values = record.values
     table = Table(
-        title=f"{name}, {options.precision}, {count} pictures of {PICTURE[1]}x{PICTURE[0]}, "
+        title=f"{name}, {precision}, {count} pictures of {PICTURE[1]}x{PICTURE[0]}, "
         f"{passes} passes over each; {hardware(device)}"
     )
     for column in ("", "forward passes/s, median", "ratio, median", "lowest to highest"):
@@ -98,14 +105,15 @@ def _pictures(folder: Path, count: int, seed: int) -> Source:
     """Made-up JPEG files with some structure, so that decoding takes what it usually takes."""
     rng = np.random.default_rng(seed)
     (folder / "0").mkdir()
-    for number in range(count):
+    distinct = min(count, DISTINCT)
+    for number in range(distinct):
         coarse = rng.integers(0, 256, (24, 32, 3), dtype=np.uint8)
         picture = Image.fromarray(coarse).resize(PICTURE[::-1], Image.Resampling.BICUBIC)
         noisy = np.asarray(picture, np.int16) + rng.integers(-12, 13, (*PICTURE, 1))
         buffer = io.BytesIO()
         Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(buffer, "JPEG", quality=90)
         (folder / "0" / f"{number:06d}.jpg").write_bytes(buffer.getvalue())
-    return FolderSource(folder)
+    return Subset(FolderSource(folder), np.arange(count) % distinct, f"{count} made-up pictures")
 
 
 @torch.inference_mode()
@@ -132,7 +140,7 @@ def _time_whole(
     """Seconds from the first file to the last score."""
     team = Team(0, 1, device)
     outputs = torch.zeros(1, dtype=torch.int64)
-    workers = available_cores() if options.workers is None else options.workers
+    workers = worker_count(options.workers)
     start = time.perf_counter()
     scorer = JigsawScorer(subject, settings, len(source), outputs, team, batch=options.batch)
     show([scorer], reader(source, subject.view, team, workers), lambda _: None)

@@ -25,7 +25,7 @@ from mjp.report.jigsaw import draw_curves
 def run(options: EvalAccuracyOptions) -> None:
     """Measures, prints, draws."""
     settings = JigsawSettings(options.ratios, options.draws, options.seed)
-    with evaluation(options, patch=options.patch, jigsaw=options.jigsaw) as work:
+    with evaluation(options, options.out, patch=options.patch, jigsaw=options.jigsaw) as work:
         source = work.open()
         scores, readers = measure(work, source, settings, among_data=options.among == "data")
         if not work.team.leads:

@@ -57,7 +57,7 @@ def run(options: EvalCorruptionsOptions) -> None:
     prepared = find_prepared(Path(options.data).expanduser())
     if prepared and options.crop is None:
         options = replace(options, crop=1.0)  # Its files are cropped already.
-    with evaluation(options) as work:
+    with evaluation(options, options.out) as work:
         task: _Task = _Prepared(work, options, prepared) if prepared else _Made(work, options)
         task.check(names)
         clean = task.clean()

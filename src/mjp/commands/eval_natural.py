@@ -37,7 +37,7 @@ Answers = tuple[np.ndarray, np.ndarray]
 
 def run(options: EvalNaturalOptions) -> None:
     """Measures, prints, draws."""
-    with evaluation(options) as work:
+    with evaluation(options, options.out) as work:
         source = work.open()
         strange = [name for name in source.classes if name not in subset_classes("imagenet_a")]
         if strange:

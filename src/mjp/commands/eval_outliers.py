@@ -16,7 +16,7 @@ from mjp.report.confidence import draw_outliers
 
 def run(options: EvalOutliersOptions) -> None:
     """Measures, prints, draws."""
-    with evaluation(options) as work:
+    with evaluation(options, options.out) as work:
         outliers = work.open()
         known = of_classes(
             open_images(options.inliers, "auto", options.split),

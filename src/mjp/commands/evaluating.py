@@ -18,7 +18,7 @@ from mjp.core.ranges import check_count, check_ratio
 from mjp.core.records import Record, Scalar, append_records
 from mjp.core.seeds import generator_for
 from mjp.core.team import Team, joined
-from mjp.data.feed import available_cores
+from mjp.data.feed import worker_count
 from mjp.data.opening import open_images
 from mjp.data.source import Source
 from mjp.data.subset import drawn
@@ -39,9 +39,7 @@ class Evaluation:
     @property
     def workers(self) -> int:
         """Processes that decode, for this process."""
-        if self.options.workers is not None:
-            return self.options.workers
-        return max(1, available_cores() // self.team.size)
+        return worker_count(self.options.workers)
 
     def open(self, where: str | None = None) -> Source:
         """The images asked for, as many as were asked for."""
@@ -87,10 +85,11 @@ def is_imagenet(subject: Subject) -> bool:
 
 
 @contextmanager
-def evaluation(options: EvaluationOptions, **told: Any) -> Iterator[Evaluation]:
+def evaluation(options: EvaluationOptions, out: Path, **told: Any) -> Iterator[Evaluation]:
     """Opens the models and joins the processes that share the work.
 
     Args:
+        out: the folder for results, which is made before any work is done.
         told: more of what a subject is told.
     """
     check_count("batch", options.batch)
@@ -102,6 +101,7 @@ def evaluation(options: EvaluationOptions, **told: Any) -> Iterator[Evaluation]:
         check_ratio("crop", options.crop)
         if options.crop < 0.1:
             raise ConfigError(f"crop is between 0.1 and 1, got {options.crop:g}")
+    claim(out)
     device = choose_device(options.device)
     with joined(device) as team, float32_precision(options.precision):
         models = open_models(options.model, options.size)
@@ -117,6 +117,15 @@ def evaluation(options: EvaluationOptions, **told: Any) -> Iterator[Evaluation]:
             for label, model in models.items()
         ]
         yield Evaluation(subjects, team, options)
+
+
+def claim(out: Path) -> None:
+    """Makes sure that results can be written, before there are any."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "records.jsonl").open("a").close()
+    except OSError as error:
+        raise ConfigError(f"results cannot be written to {out}: {error.strerror}") from error
 
 
 def finish(

@@ -9,7 +9,7 @@ from PIL import Image
 from rich.table import Table
 
 from mjp import __version__
-from mjp.commands.evaluating import finish, numbers
+from mjp.commands.evaluating import claim, finish, numbers
 from mjp.commands.options import ProbeAttentionOptions
 from mjp.commands.terminal import choose_device, meter
 from mjp.core.errors import ConfigError, DataError
@@ -28,6 +28,7 @@ def run(options: ProbeAttentionOptions) -> None:
     """Looks, draws, prints how widely each model looks."""
     check_count("most", options.most)
     files = _pictures(options.images)[: options.most]
+    claim(options.out)
     device = choose_device(options.device)
     subjects = []
     for label, model in open_models(options.model, options.size).items():

@@ -4,7 +4,7 @@ import numpy as np
 from rich.table import Table
 
 from mjp import __version__
-from mjp.commands.evaluating import finish, numbers
+from mjp.commands.evaluating import claim, finish, numbers
 from mjp.commands.options import ProbePositionsOptions
 from mjp.commands.terminal import meter
 from mjp.core.errors import ConfigError
@@ -32,6 +32,7 @@ def run(options: ProbePositionsOptions) -> None:
     """Measures, prints, draws."""
     check_count("folds", options.folds, 2)
     check_count("repeats", options.repeats)
+    claim(options.out)
     models = open_models(options.model, options.size)
     tables: dict[str, np.ndarray] = {}
     grids: dict[str, PatchGrid] = {}

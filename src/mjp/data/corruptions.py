@@ -16,6 +16,7 @@ from mjp.core.configuration import suggestion
 from mjp.core.errors import ConfigError, DataError
 from mjp.core.seeds import seed_for
 from mjp.data.decoding import Decoder
+from mjp.data.fast_corruptions import FAST
 from mjp.data.source import Source
 from mjp.data.viewing import View
 
@@ -44,7 +45,7 @@ def corrupt(picture: np.ndarray, name: str, severity: int, seed: int) -> np.ndar
     Args:
         seed: decides everything that is random, of 32 bits.
     """
-    from imagecorruptions import corrupt as corrupted
+    from imagecorruptions import corrupt as corrupted  # Numba and OpenCV: a second or two.
 
     check_corruption(name)
     if min(picture.shape[:2]) < SMALLEST_SIDE:
@@ -52,6 +53,8 @@ def corrupt(picture: np.ndarray, name: str, severity: int, seed: int) -> np.ndar
             f"corruptions are for images of at least {SMALLEST_SIDE}x{SMALLEST_SIDE} pixels, not "
             f"{picture.shape[0]}x{picture.shape[1]}"
         )
+    if name in FAST:
+        return FAST[name](picture, severity)
     state = np.random.get_state()
     np.random.seed(seed)
     more: dict[str, Any] = {"seed": seed} if name in _TAKES_SEED else {}

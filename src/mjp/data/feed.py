@@ -81,10 +81,15 @@ class Feed(ABC):
     @property
     def num_workers(self) -> int:
         """Processes that decode, for this process."""
-        if self.settings.workers is not None:
-            return self.settings.workers
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        return max(1, available_cores() // here)
+        return worker_count(self.settings.workers)
+
+
+def worker_count(asked: int | None) -> int:
+    """Processes that decode, for this process: as many as asked, or its share of the cores."""
+    if asked is not None:
+        return asked
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, available_cores() // here)
 
 
 def available_cores() -> int:

@@ -7,6 +7,8 @@ from jaxtyping import Float
 
 RESAMPLES = 2000
 LEVEL = 0.95
+CHUNK = 10_000_000
+"""Counts that are held at a time."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def estimates(
     images, columns = values.shape
     rng = np.random.default_rng(seed)
     means = np.empty((resamples, columns))
-    chunk = max(1, min(resamples, 10_000_000 // max(1, images)))
+    chunk = max(1, min(resamples, CHUNK // max(1, images)))
     for start in range(0, resamples, chunk):
         stop = min(resamples, start + chunk)
         counts = np.stack(

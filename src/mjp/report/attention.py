@@ -39,6 +39,9 @@ def draw_overview(
         axes[0, 0].set_title("image")
         for axis, label in zip(axes[0, 1:], labels, strict=True):
             axis.set_title(shortened(label, 24))
+        figure.suptitle(
+            "last self-attention, mean over heads;\neach map up to its own largest weight"
+        )
         return write(figure, out, "attention", dpi=100)
 
 
@@ -74,7 +77,9 @@ def draw_heads(
                     axis.set_title(f"head {number + 1}")
                 else:
                     axis.set_axis_off()
-        figure.suptitle(f"last self-attention, {shortened(name, 60)}")
+        figure.suptitle(
+            f"last self-attention, {shortened(name, 60)}; each map up to its own largest weight"
+        )
         return write(figure, out, file, dpi=100)
 
 
