@@ -24,7 +24,8 @@ def tiny(variant: str = "J", classes: int = 3, labels: tuple[str, ...] = (), **m
         "deit_tiny_patch16_224", mjp.VARIANTS[variant], num_classes=classes, **{**TINY, **more}
     )
     for parameter in model.parameters():  # Larger weights: predictions that do change.
-        parameter.data.mul_(4) if parameter.dim() > 1 else None
+        parameter.data.mul_(30 if parameter.dim() > 1 else 1)
+    model.cls_token.data.zero_()
     names = {"label_names": list(labels)} if labels else {}
     model.pretrained_cfg = {
         **model.pretrained_cfg,

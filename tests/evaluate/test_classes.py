@@ -50,7 +50,8 @@ def test_a_wordnet_number_outside_of_imagenet_is_an_error():
 def test_imagenets_classes_are_matched_by_name_unless_it_is_that_of_two():
     outputs = class_outputs(Model(1000), ("house_finch", "golden_retriever"), "d").tolist()
     names = [ImageNetInfo().index_to_description(i) for i in outputs]
-    assert names[0].startswith("house finch") and names[1].startswith("golden retriever")
+    assert names[0].startswith("house finch")
+    assert names[1].startswith("golden retriever")
     with pytest.raises(DataError, match="several"):
         class_outputs(Model(1000), ("crane",), "d")
 

@@ -40,7 +40,7 @@ def brightness(picture: np.ndarray, severity: int) -> np.ndarray:
     value = image.max(axis=2, keepdims=True)
     brighter = np.clip(value + BRIGHTER[severity - 1], 0, 1)
     scaled = image * (brighter / np.where(value > 0, value, 1))
-    return np.uint8(np.clip(np.where(value > 0, scaled, brighter), 0, 1) * 255)
+    return (np.clip(np.where(value > 0, scaled, brighter), 0, 1) * 255).astype(np.uint8)
 
 
 def saturate(picture: np.ndarray, severity: int) -> np.ndarray:
@@ -54,7 +54,7 @@ def saturate(picture: np.ndarray, severity: int) -> np.ndarray:
     made = value - (value - image) * (new / np.where(old > 0, old, 1))
     # Grey has no hue; in HSV it is called red.
     red = value * np.concatenate((np.ones_like(new), 1 - new, 1 - new), axis=2)
-    return np.uint8(np.clip(np.where(old > 0, made, red), 0, 1) * 255)
+    return (np.clip(np.where(old > 0, made, red), 0, 1) * 255).astype(np.uint8)
 
 
 FAST: Mapping[str, Callable[[np.ndarray, int], np.ndarray]] = MappingProxyType(

@@ -15,7 +15,7 @@ from mjp.core.team import Team
 from mjp.data.corruptions import CORRUPTIONS, SEVERITIES
 from mjp.data.viewing import BLOCK, Block
 from mjp.evaluate.bootstrap import Estimate, estimates
-from mjp.evaluate.metrics import ALEXNET_ERRORS
+from mjp.evaluate.metrics import ALEXNET_ERRORS, mean_corruption_error
 from mjp.evaluate.subject import Subject
 
 NAN = float("nan")
@@ -120,25 +120,25 @@ def summary_record(
         "corruptions": len(errors),
     }
     if len(common) == len(CORRUPTIONS):
-        plain = [1.0] * len(common)
-        values |= _mean(errors, common, plain, seed).scaled(100).values("mean_error")
+        severities = {name: errors[name].severities for name in common}
+        plain = float(np.mean([np.mean(one) for one in severities.values()]))
+        equal = dict.fromkeys(common, 1.0)
+        values |= _estimate(plain, errors, equal, seed).scaled(100).values("mean_error")
         if imagenet:
-            weights = [1 / ALEXNET_ERRORS[name] for name in common]
-            values |= _mean(errors, common, weights, seed).scaled(100).values("mce")
+            point = mean_corruption_error(severities)
+            weights = {name: 1 / ALEXNET_ERRORS[name] for name in common}
+            values |= _estimate(point, errors, weights, seed).scaled(100).values("mce")
     return Record("eval corruption summary", dict(facts), values)
 
 
-def _mean(
-    errors: Mapping[str, CorruptionErrors], names: list[str], weights: list[float], seed: int
+def _estimate(
+    point: float, errors: Mapping[str, CorruptionErrors], weights: Mapping[str, float], seed: int
 ) -> Estimate:
-    """The weighted mean over corruptions; its interval, where they share their images."""
-    point = float(
-        np.mean(
-            [weight * errors[name].mean.mean for name, weight in zip(names, weights, strict=True)]
-        )
-    )
-    rows = [errors[name].images for name in names]
-    if any(row is None for row in rows) or len({len(row) for row in rows if row is not None}) > 1:
+    """A weighted mean over corruptions; its interval, where they are of the same images."""
+    rows = [errors[name].images for name in weights]
+    if any(row is None for row in rows):
         return Estimate(point, NAN, NAN)
-    table = np.stack([row for row in rows if row is not None], axis=1) @ np.array(weights)
-    return estimates(table[:, None] / len(names), seed_for(seed, "bootstrap"))[0]
+    table = np.stack([row for row in rows if row is not None], axis=1)
+    mean = table @ np.array(list(weights.values())) / len(weights)
+    found = estimates(mean[:, None], seed_for(seed, "bootstrap"))[0]
+    return Estimate(point, found.low, found.high)

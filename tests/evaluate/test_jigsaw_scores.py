@@ -1,0 +1,171 @@
+"""Accuracy, consistency and Diff. Norm. against a slow second way, and what they must not depend
+on."""
+
+import numpy as np
+import pytest
+import torch
+
+import mjp
+from mjp.core.seeds import generator_for
+from mjp.core.team import Team
+from mjp.data.folder import FolderSource
+from mjp.data.viewing import BLOCK
+from mjp.evaluate.jigsaw import JigsawScorer, JigsawSettings, difference, to_records
+from mjp.evaluate.showing import show
+from mjp.evaluate.subject import Subject
+from tests.data.pictures import write_folder
+from tests.evaluate.subjects import ALONE, blocks, subject, tiny
+
+SETTINGS = JigsawSettings((0.1, 0.5, 0.9), draws=2, seed=3)
+
+
+@pytest.fixture
+def source(tmp_path):
+    write_folder(tmp_path / "set", count=11)
+    return FolderSource(tmp_path / "set")
+
+
+def scores_of(one, source, settings=SETTINGS, **more):
+    scorer = JigsawScorer(one, settings, len(source), torch.arange(3), ALONE, **more)
+    show([scorer], blocks(source, one.view), lambda _: None)
+    return scorer.scores()
+
+
+def pixels_of(one, source):
+    """The images as the model takes them, one by one and without a loader."""
+    cut = one.view.transform()
+    levels = torch.stack([torch.as_tensor(cut(source.picture(i))) for i in range(len(source))])
+    mean, std = (
+        torch.tensor(v)[:, None, None] for v in (one.image_format.mean, one.image_format.std)
+    )
+    return (levels / 255 - mean) / std
+
+
+def test_scores_are_those_of_images_taken_one_by_one(source):
+    one = subject("J")
+    found = scores_of(one, source)
+    images, labels = pixels_of(one, source), torch.from_numpy(source.labels)
+    for draw in range(2):
+        generator = generator_for(3, "evaluation jigsaw 0.5", rank=draw, step=0)
+        plans = mjp.sample_plan(mjp.PatchGrid(4, 6), BLOCK, 0.5, generator)
+        for index in range(len(source)):
+            image, plan = images[index : index + 1], plans[index : index + 1]
+            with torch.no_grad():
+                clean, jigsaw = one.model(image), one.model(image, plan=plan)
+                features = [
+                    one.model.forward_head(
+                        one.model.forward_features(image, plan=p), pre_logits=True
+                    )
+                    for p in (None, plan)
+                ]
+            assert found.top1[index] == (clean.argmax() == labels[index])
+            assert found.same[index, 1, draw] == (clean.argmax() == jigsaw.argmax())
+            assert found.correct[index, 1, draw] == (jigsaw.argmax() == labels[index])
+            distance = (features[0] - features[1]).norm().item()
+            assert found.moved[index, 1, draw] == pytest.approx(distance, rel=1e-4)
+
+
+def test_something_changes_under_these_jigsaws(source):
+    found = scores_of(subject("A"), source)
+    assert 0 < found.same.mean() < 1
+    assert (found.moved[:, 2] > 0).all()  # Of two patches, a shuffle may move none.
+
+
+@pytest.mark.parametrize("batch", [1, 4, 11])
+def test_scores_do_not_depend_on_how_many_are_computed_at_a_time(source, batch):
+    one = subject("J")
+    whole, parts = scores_of(one, source), scores_of(one, source, batch=batch)
+    assert (whole.same == parts.same).all()
+    np.testing.assert_allclose(whole.moved, parts.moved, rtol=1e-4)
+
+
+def test_processes_share_the_blocks_and_their_sum_is_exact(source, monkeypatch):
+    monkeypatch.setattr("mjp.data.viewing.BLOCK", 4)
+    monkeypatch.setattr("mjp.data.viewing.UNIT", 2)
+    one = subject("J")
+    whole = scores_of(one, source)
+    rows = 0
+    for rank in range(3):
+        team = Team(rank, 1, torch.device("cpu"))  # Alone, so that it does not sum up itself.
+        scorer = JigsawScorer(one, SETTINGS, len(source), torch.arange(3), team)
+        show([scorer], blocks(source, one.view, Team(rank, 3, team.device)), lambda _: None)
+        rows = rows + scorer._rows
+    counted = rows[:, 0].numpy()
+    assert (counted == 1).all()
+    assert (rows[:, 1].numpy() == whole.top1).all()
+    np.testing.assert_array_equal(rows[:, 3:].reshape(11, 3, 2, 3)[..., 2].numpy(), whole.moved)
+
+
+def test_a_plain_models_jigsaw_in_pixels_is_the_same_as_on_its_tokens(source):
+    # Moving pixel patches before a stride-P embedding equals moving tokens after it.
+    inside, outside = subject("A"), subject("A", jigsaw="pixels")
+    assert inside.plans_inside
+    assert not outside.plans_inside
+    assert inside.jigsaw == outside.jigsaw == "pixels"
+    one, other = scores_of(inside, source), scores_of(outside, source)
+    assert (one.same == other.same).all()
+    np.testing.assert_allclose(one.moved, other.moved, rtol=1e-3, atol=1e-4)
+
+
+def test_a_model_without_positions_is_perfectly_consistent(source):
+    found = scores_of(subject("B"), source)
+    assert (found.same == 1).all()
+    assert found.moved.max() < 1e-3
+
+
+def test_unknown_positions_reach_the_model_only_where_they_are_wanted(source):
+    inside, outside = subject("J"), subject("J", jigsaw="pixels")
+    assert inside.jigsaw == "unknown positions"
+    assert outside.jigsaw == "pixels"
+    assert not np.allclose(scores_of(inside, source).moved, scores_of(outside, source).moved)
+
+
+def test_a_ratio_of_nothing_changes_nothing(source):
+    found = scores_of(subject("J"), source, JigsawSettings((0.0,), draws=1))
+    assert (found.same == 1).all()
+    assert (found.moved == 0).all()
+
+
+def test_only_the_classes_of_the_data_compete_where_that_is_asked_for(source):
+    one = Subject.of("tiny", tiny("A", classes=9))
+    outputs = torch.tensor([8, 2, 5])
+    scorer = JigsawScorer(one, SETTINGS, len(source), outputs, ALONE, among_data=True)
+    show([scorer], blocks(source, one.view), lambda _: None)
+    with torch.no_grad():
+        best = one.model(pixels_of(one, source))[:, outputs].argmax(dim=1).numpy()
+    np.testing.assert_array_equal(scorer.scores().top1, best == source.labels)
+
+
+def test_records_hold_the_means_in_percent_with_intervals_around_them(source):
+    one = subject("J")
+    found = scores_of(one, source)
+    accuracy, *jigsaws = to_records(one, found, SETTINGS, {"data": "set"})
+    assert accuracy.values["top1"] == pytest.approx(100 * found.top1.mean())
+    assert accuracy.conditions["jigsaw"] == "unknown positions"
+    assert [record.conditions["ratio"] for record in jigsaws] == [0.1, 0.5, 0.9]
+    for place, record in enumerate(jigsaws):
+        values = record.values
+        assert values["consistency"] == pytest.approx(100 * found.same[:, place].mean())
+        assert values["diff_norm"] == pytest.approx(found.moved[:, place].mean(), rel=1e-5)
+        assert values["consistency_low"] <= values["consistency"] <= values["consistency_high"]
+        assert values["patches_moved"] == round(record.conditions["ratio"] * 24)
+
+
+def test_an_image_that_could_not_be_read_is_not_counted(source):
+    one = subject("J")
+    found = scores_of(one, source)
+    found.counted[4] = False
+    record = to_records(one, found, SETTINGS, {})[0]
+    assert record.values["images"] == 10
+    assert record.values["unreadable"] == 1
+    others = np.delete(found.top1, 4)
+    assert record.values["top1"] == pytest.approx(100 * others.mean())
+
+
+def test_a_difference_is_taken_image_by_image(source):
+    first, second = scores_of(subject("A"), source), scores_of(subject("J"), source)
+    found = difference(first, second, SETTINGS)
+    expected = 100 * (second.same[:, 2].mean() - first.same[:, 2].mean())
+    assert found["consistency", 0.9].mean == pytest.approx(expected)
+    none = difference(first, first, SETTINGS)
+    assert all(one.low == one.mean == one.high == 0 for one in none.values())

@@ -1,0 +1,129 @@
+"""What position tables know: against scikit-learn, and on tables whose answer is known."""
+
+import numpy as np
+import pytest
+import timm
+import torch
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import KFold, cross_val_predict
+
+import mjp
+from mjp.core.errors import ConfigError
+from mjp.evaluate.positions import project, regress, similarity, spectrum, spectrum_values
+from mjp.jigsaw import PatchGrid
+from mjp.models.positions import position_embeddings
+from tests.models.kinds import TINY_SWIN, VITS
+
+GRID = PatchGrid(6, 9)
+
+
+@pytest.fixture
+def table():
+    return np.random.default_rng(0).normal(size=(54, 20))
+
+
+def test_errors_are_those_of_scikit_learns_cross_validation(table):
+    found = regress(table, GRID, range(2), folds=5)
+    number = np.arange(54.0)
+    place = np.stack((number // 9, number % 9), axis=1)
+    for name, target in (("1d", number), ("2d", place)):
+        errors = []
+        for seed in range(2):
+            folds = KFold(5, shuffle=True, random_state=seed)
+            predicted = cross_val_predict(LinearRegression(), table, target, cv=folds)
+            errors.append(np.abs(predicted - target).mean())
+        assert found[name].mean == pytest.approx(np.mean(errors))
+        assert found[name].std == pytest.approx(np.std(errors, ddof=1))
+
+
+def test_a_table_that_holds_row_and_column_has_no_error_and_a_random_one_a_large_one(table):
+    row, col = np.divmod(np.arange(54.0), 9)
+    told = np.stack((row, col), axis=1) @ np.random.default_rng(1).normal(size=(2, 20))
+    found = regress(told, GRID, range(1))
+    assert found["1d"].mean < 1e-9
+    assert found["2d"].mean < 1e-9
+    assert regress(table, GRID, range(1))["2d"].mean > 1
+
+
+def test_the_units_are_patches_and_cells(table):
+    row, col = np.divmod(np.arange(54.0), 9)
+    only_columns = np.stack((col, np.zeros(54)), axis=1)
+    found = regress(only_columns, GRID, range(1))
+    # Rows are then told by their mean, which is 1.5 cells off; columns exactly.
+    assert found["2d"].mean == pytest.approx(0.75, rel=0.1)
+    assert found["1d"].mean == pytest.approx(9 * 1.5, rel=0.1)
+    assert np.abs(row - row.mean()).mean() == 1.5
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_principal_components_are_scikit_learns_up_to_their_signs(table, dimensions):
+    ours, theirs = project(table, "pca", dimensions, 0), PCA(dimensions).fit_transform(table)
+    np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-9)
+
+
+def test_the_spectrum_is_scikit_learns_explained_variance(table):
+    shares = spectrum(table)
+    np.testing.assert_allclose(shares, PCA().fit(table).explained_variance_ratio_, atol=1e-12)
+    values = spectrum_values(shares)
+    assert values["variance_in_3"] == pytest.approx(shares[:3].sum())
+    flat = spectrum_values(np.full(8, 1 / 8))
+    assert flat["effective_rank"] == pytest.approx(8)
+    assert flat["directions_for_90_percent"] == 8
+
+
+def test_similarity_is_the_cosine_of_every_pair(table):
+    maps = similarity(table, GRID)
+    one, other = table[2 * 9 + 3], table[5 * 9 + 8]
+    cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+    assert maps[2, 3, 5, 8] == pytest.approx(cosine)
+    assert maps[4, 4, 4, 4] == pytest.approx(1)
+    assert not similarity(np.zeros_like(table), GRID).any()
+
+
+def test_umap_is_the_same_for_the_same_seed_and_keeps_neighbours_together():
+    row, col = np.divmod(np.arange(64.0), 8)
+    told = np.stack((row, col), axis=1) @ np.random.default_rng(0).normal(size=(2, 12))
+    points = project(told, "umap", 2, 0)
+    assert points.shape == (64, 2)
+    assert (points == project(told, "umap", 2, 0)).all()
+    near = np.linalg.norm(points[:-1] - points[1:], axis=1)[col[:-1] < 7].mean()
+    far = np.linalg.norm(points - points[::-1], axis=1).mean()
+    assert near < far / 2
+
+
+def test_too_few_positions_are_refused(table):
+    with pytest.raises(ConfigError, match="folds"):
+        regress(table[:4], PatchGrid(2, 2), range(1))
+    with pytest.raises(ConfigError, match="too few"):
+        project(table[:3], "pca", 2, 0)
+
+
+@pytest.mark.parametrize("kind", VITS)
+def test_a_plain_models_table_is_the_one_that_wrapping_finds(kind):
+    model = VITS[kind].build()
+    table, grid = position_embeddings(model)
+    wrapped = mjp.wrap(VITS[kind].build(), mjp.VARIANTS["A"])
+    wrapped.load_state_dict(model.state_dict())
+    other, other_grid = position_embeddings(wrapped)
+    assert torch.equal(table, other)
+    assert grid == other_grid == PatchGrid(4, 2)
+
+
+def test_tables_of_other_families_are_found():
+    pit = timm.create_model("pit_ti_224")  # A map with the channels first.
+    table, grid = position_embeddings(pit)
+    assert (grid.rows, grid.cols) == (27, 27)
+    assert table.shape == (729, 64)
+    assert torch.equal(table[28], pit.pos_embed[0, :, 1, 1])
+    cait = timm.create_model("cait_xxs24_224")
+    assert position_embeddings(cait)[0].shape == (196, 192)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "swin_tiny_patch4_window7_224"])
+def test_a_model_without_a_table_is_refused(name):
+    model = timm.create_model(name, **(TINY_SWIN if "swin" in name else {}))
+    with pytest.raises(ConfigError, match="no table of absolute positions"):
+        position_embeddings(model)
+    with pytest.raises(ConfigError, match="no table of absolute positions"):
+        position_embeddings(mjp.wrap(model, mjp.VARIANTS["A"]))

@@ -1,0 +1,149 @@
+"""Models by what a person calls them."""
+
+import shutil
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+import mjp
+from mjp.core.errors import CheckpointError, ConfigError
+from mjp.models.backbone import MJPBackbone
+from mjp.models.opening import ModelName, architecture_of, open_model, open_models
+
+ARGUMENTS = {"img_size": 32, "patch_size": 8, "depth": 1, "embed_dim": 24, "num_heads": 3}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    model = mjp.create_model("deit_tiny_patch16_224", mjp.VARIANTS["J"], num_classes=5, **ARGUMENTS)
+    mjp.save(model, tmp_path / "run" / "best")
+    return tmp_path / "run", model
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "source", "weights"),
+    [
+        ("resnet50", "resnet50", "resnet50", None),
+        ("vit_base_patch16_224.augreg_in21k", "vit_base_patch16_224.augreg_in21k", None, None),
+        ("mine=resnet50", "mine", "resnet50", None),
+        ("resnet50@a/b.pth", "resnet50", "resnet50", "a/b.pth"),
+        ("A=deit_tiny@x=y.safetensors", "A", "deit_tiny", "x=y.safetensors"),
+        ("hf-hub:timm/x@main", "x@main", "hf-hub:timm/x@main", None),
+        ("B=hf-hub:timm/x", "B", "hf-hub:timm/x", None),
+        ("no/such/folder", "folder", "no/such/folder", None),
+    ],
+)
+def test_names_are_taken_apart(text, label, source, weights):
+    expected = ModelName(label, source or text, weights)
+    assert ModelName.parse(text) == expected
+
+
+def test_a_path_that_exists_is_taken_as_it_is(tmp_path, monkeypatch):
+    (tmp_path / "a=b@c").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert ModelName.parse("a=b@c") == ModelName("a=b@c", "a=b@c")
+    assert ModelName.parse("L=a=b@c") == ModelName("L", "a=b@c")
+
+
+def test_a_run_a_folder_and_local_dir_give_the_same_model(saved):
+    run, model = saved
+    assert ModelName.parse(str(run)).label == ModelName.parse(str(run / "best")).label == "run"
+    for text in (str(run), str(run / "best"), f"local-dir:{run / 'best'}"):
+        opened = open_model(ModelName.parse(text))
+        assert isinstance(opened, MJPBackbone)
+        assert not opened.training
+        for name, tensor in opened.state_dict().items():
+            assert torch.equal(tensor, model.state_dict()[name])
+
+
+def test_a_folder_that_timm_wrote_is_a_plain_model(tmp_path):
+    from timm.models import save_for_hf
+
+    plain = timm.create_model("deit_tiny_patch16_224", num_classes=5, **ARGUMENTS)
+    save_for_hf(plain, tmp_path / "timm", model_args=ARGUMENTS)
+    opened = open_model(ModelName.parse(f"local-dir:{tmp_path / 'timm'}"))
+    assert not isinstance(opened, MJPBackbone)
+    assert torch.equal(opened.head.weight, plain.head.weight)
+
+
+def test_a_file_of_weights_goes_with_the_name_of_its_architecture(tmp_path):
+    plain = timm.create_model("deit_tiny_patch16_224", num_classes=7)
+    half = {name: tensor.half() for name, tensor in plain.state_dict().items()}
+    save_file(half, tmp_path / "w.safetensors")
+    opened = open_model(ModelName.parse(f"deit_tiny_patch16_224@{tmp_path / 'w.safetensors'}"))
+    assert type(opened) is type(plain)
+    assert opened.num_classes == 7
+    assert opened.head.weight.dtype == torch.float32
+    torch.testing.assert_close(opened.pos_embed, plain.pos_embed, rtol=1e-3, atol=1e-4)
+    larger = ModelName.parse(f"mjp_deit_tiny_patch16_224@{tmp_path / 'w.safetensors'}")
+    assert open_model(larger, (256, 128)).position_grid() == mjp.PatchGrid(16, 8)
+    with pytest.raises(ConfigError, match=r"write ARCHITECTURE@"):
+        open_model(ModelName.parse(str(tmp_path / "w.safetensors")))
+
+
+def test_a_file_of_another_family_is_loaded_strictly(tmp_path):
+    mixer = timm.create_model("mixer_s32_224", num_classes=3)
+    save_file(mixer.state_dict(), tmp_path / "mixer.safetensors")
+    opened = open_model(ModelName.parse(f"mixer_s32_224@{tmp_path / 'mixer.safetensors'}"))
+    assert torch.equal(opened.head.weight, mixer.head.weight)
+    with pytest.raises(CheckpointError, match="does not fit the model"):
+        open_model(ModelName.parse(f"mixer_s16_224@{tmp_path / 'mixer.safetensors'}"))
+
+
+def test_weights_with_mjp_are_not_opened_as_a_plain_model(saved):
+    run, _ = saved
+    text = f"deit_tiny_patch16_224@{run / 'best' / 'model.safetensors'}"
+    with pytest.raises(CheckpointError, match=r"write mjp_deit_tiny_patch16_224@"):
+        open_model(ModelName.parse(text))
+
+
+def test_another_size_resamples_positions_and_is_nothing_to_a_resnet(saved):
+    run, _ = saved
+    assert open_model(ModelName.parse(str(run)), (48, 64)).position_grid() == mjp.PatchGrid(6, 8)
+    assert open_model(ModelName.parse("resnet18@random"), (48, 64)).num_classes == 1000
+
+
+def test_random_weights_are_the_same_each_time():
+    one, other = (open_model(ModelName.parse("resnet18@random")) for _ in range(2))
+    assert torch.equal(one.conv1.weight, other.conv1.weight)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("deit_tiny_patch16_225", "neither a folder nor a model of timm's; did you mean"),
+        ("local-dir:no/such", "there is no folder no/such"),
+        ("deit_tiny_patch16_224@no/such.pth", "no file of weights at no/such.pth"),
+        ("a=", "names no model"),
+    ],
+)
+def test_what_is_not_there_is_said(text, message):
+    with pytest.raises((ConfigError, CheckpointError), match=message):
+        open_model(ModelName.parse(text))
+
+
+def test_damaged_folders_are_refused(saved):
+    run, _ = saved
+    (run / "best" / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"config.json cannot be read"):
+        open_model(ModelName.parse(str(run)))
+    shutil.rmtree(run / "best")
+    with pytest.raises(CheckpointError, match="there is no model in"):
+        open_model(ModelName.parse(str(run)))
+
+
+def test_two_models_need_two_labels(saved):
+    run, _ = saved
+    with pytest.raises(ConfigError, match="two models are called 'run'"):
+        open_models((str(run), str(run / "best")))
+    assert list(open_models((f"a={run}", f"b={run}"))) == ["a", "b"]
+    with pytest.raises(ConfigError, match="name a model"):
+        open_models(())
+
+
+def test_an_architecture_is_named_as_timm_does(saved):
+    _, model = saved
+    assert architecture_of(model) == "deit_tiny_patch16_224"
+    assert architecture_of(torch.nn.Linear(1, 1)) == "Linear"
