@@ -152,7 +152,7 @@ def difference_table(records: list[Record]) -> Table:
         ratio = record.conditions["ratio"]
         key = str(record.conditions["model"]), None if ratio is None else float(str(ratio))
         low, high = (float(str(record.values[f"difference_{end}"])) for end in ("low", "high"))
-        text = f"{record.values['difference']:+.2f} \\[{low:+.2f}, {high:+.2f}]"
+        text = f"{record.values['difference']:+.2f} \\[{low:+.2f}…{high:+.2f}]"
         clear = low > 0 or high < 0
         name = str(record.conditions["value"])
         rows.setdefault(key, {})[name] = f"[bold]{text}[/bold]" if clear else text

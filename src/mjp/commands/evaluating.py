@@ -171,16 +171,16 @@ def unreadable(readers: list[Reader], out: Path) -> tuple[str, ...]:
 
 
 def with_interval(values: Mapping[str, Scalar], name: str) -> str:
-    """A value with its interval, as `71.05 [69.1, 73.0]`."""
+    """A value with its interval, as `71.05 [69.1–73.0]`: two words, for narrow terminals."""
     value, low, high = (values.get(f"{name}{end}") for end in ("", "_low", "_high"))
     if not isinstance(value, (int, float)):
         return "–"
     if not isinstance(low, (int, float)) or not isinstance(high, (int, float)) or low != low:
         return f"{value:.2f}"
-    return f"{value:.2f} [{low:.1f}, {high:.1f}]"
+    return f"{value:.2f} [{low:.1f}–{high:.1f}]"
 
 
 def numbers(table: Table, *names: str) -> None:
-    """Adds columns of numbers, which are never broken into lines."""
+    """Adds columns of numbers."""
     for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right")

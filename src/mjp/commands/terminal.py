@@ -1,6 +1,5 @@
 """What the verbs print: tables of results on stdout, progress and notes on stderr."""
 
-import os
 import platform
 import sys
 import time
@@ -19,7 +18,7 @@ PIPE_WIDTH = 140
 
 def results() -> Console:
     """Where results go."""
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
     return Console(file=sys.stdout, soft_wrap=True, width=width)
 
 

@@ -1,0 +1,46 @@
+"""Evaluation on a GPU: nothing waits for it, and it finds what the CPU finds."""
+
+import numpy as np
+import pytest
+import torch
+
+from mjp.core.team import Team
+from mjp.data.folder import FolderSource
+from mjp.evaluate.jigsaw import JigsawScorer, JigsawSettings
+from mjp.evaluate.showing import show
+from tests.data.pictures import write_folder
+from tests.evaluate.subjects import ALONE, blocks, subject
+
+pytestmark = [pytest.mark.gpu, pytest.mark.unchecked]
+
+SETTINGS = JigsawSettings((0.25, 0.5), draws=2)
+
+
+def test_scoring_a_block_does_not_wait_for_the_device(tmp_path):
+    write_folder(tmp_path / "set", count=9)
+    source, team = FolderSource(tmp_path / "set"), Team(0, 1, torch.device("cuda"))
+    for variant in ("A", "J"):
+        one = subject(variant).on(team.device)
+        scorer = JigsawScorer(one, SETTINGS, len(source), torch.arange(3), team)
+        (block,) = blocks(source, one.view, team)
+        scorer.add(block)  # Constants are copied and kernels built once.
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            scorer.add(block)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_clean_images_are_judged_as_on_the_cpu(tmp_path):
+    write_folder(tmp_path / "set", count=30)
+    source = FolderSource(tmp_path / "set")
+    found = []
+    for team in (ALONE, Team(0, 1, torch.device("cuda"))):
+        one = subject("J").on(team.device)
+        scorer = JigsawScorer(one, SETTINGS, len(source), torch.arange(3), team)
+        show([scorer], blocks(source, one.view, team), lambda _: None)
+        found.append(scorer.scores())
+    assert (found[0].top1 == found[1].top1).mean() > 0.95
+    assert found[1].counted.all()
+    # Jigsaws are drawn by the device's own generator; only their distribution is the same.
+    assert np.abs(found[0].moved.mean() - found[1].moved.mean()) < 0.2 * found[0].moved.mean()
