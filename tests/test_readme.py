@@ -8,7 +8,7 @@ import pytest
 import torch
 import tyro
 
-from mjp.cli import _chosen_recipe, _verbs
+from mjp.cli import _chosen_recipe, _spelled_out, _verbs
 from mjp.commands import options
 
 ROOT = Path(__file__).parents[1]
@@ -49,8 +49,10 @@ def test_the_flags_it_names_exist():
         "step": options.BenchStepOptions,
         "plan": options.BenchPlanOptions,
         "train": options.BenchTrainOptions,
+        "eval": options.BenchEvalOptions,
     }
-    for command in re.findall(r"`mjp (bench [^`]*)`", README):
+    text = README + (ROOT / "docs" / "evaluation.md").read_text()
+    for command in re.findall(r"`mjp (bench [^`]*)`", text):
         _, verb, *flags = shlex.split(command)
         for flag in flags:
             if flag.startswith("--"):
@@ -63,8 +65,9 @@ def commands() -> list[str]:
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         text = path.read_text()
         for block in re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL):
-            found += [line.partition("#")[0].strip() for line in block.splitlines()]
-        found += re.findall(r"`(mjp (?:train|check) [^`…]*)`", text)
+            lines = [line.partition("#")[0] for line in block.splitlines()]
+            found += [part.strip() for line in lines for part in line.split("&&")]
+        found += re.findall(r"`(mjp (?:train|check|eval|probe) [^`…]*)`", text)
     return sorted({line for line in found if "mjp" in line and "…" not in line})
 
 
@@ -74,11 +77,21 @@ def test_the_commands_it_shows_can_be_parsed(command):
     arguments = words[words.index("mjp") + 1 :]
     if "RECIPE" in arguments or "--resume" in arguments:
         pytest.skip("needs a run, or names no recipe in particular")
+    arguments = _spelled_out(arguments)
     name, recipe = _chosen_recipe(arguments)
     parsed = tyro.cli(_verbs(name, recipe), args=arguments)
-    assert parsed.name == name
+    assert getattr(parsed, "name", name) == name
 
 
-@pytest.mark.parametrize("path", re.findall(r"\]\(([^)#:]+)\)", README))
+def links() -> list[Path]:
+    """Every file that README and docs link to."""
+    found = []
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        names = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
+        found += [page.parent / name for name in names]
+    return found
+
+
+@pytest.mark.parametrize("path", links(), ids=lambda path: path.name)
 def test_the_files_it_links_exist(path):
-    assert (ROOT / path).is_file()
+    assert path.is_file()

@@ -20,7 +20,7 @@ from mjp.train.journal import EpochReport, Losses, StepReport
 from mjp.train.loop import Trainer
 from mjp.train.optimization import Average, make_optimizer, make_schedule
 from mjp.train.recipe import OptimizerSettings, Recipe, RunSettings, read_recipe
-from mjp.train.setup import make_feed, make_model, start_from
+from mjp.train.setup import image_format, make_feed, make_model, start_from
 from tests.data.pictures import write_folder
 from tests.models.kinds import KINDS, VITS
 from tests.train.running import records, train
@@ -191,6 +191,21 @@ def test_fine_tuning_starts_where_the_weights_are(tmp_path):
     second = records(tmp_path / "second", "train epoch")[0]["values"]
     assert second["classification"] < first["classification"] + 0.05
     assert second["localization"] < 1.2 * first["localization"] + 0.1
+
+
+def test_fine_tuning_shows_images_as_the_weights_have_seen_them(tmp_path):
+    recipe = read_recipe("digits")
+    model = make_model(recipe, tuple("0123456789"))
+    model.pretrained_cfg = {**model.pretrained_cfg, "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.5, 0.4)}
+    mjp.save(model, tmp_path / "first")
+    tuned = make_model(replace(recipe, init=str(tmp_path / "first")), tuple("0123456789"))
+    shown = image_format(recipe, tuned)
+    assert shown.mean == (0.1, 0.2, 0.3)
+    assert shown.std == (0.5, 0.5, 0.4)
+    config = tmp_path / "first" / "config.json"
+    config.write_text(config.read_text().replace("0.1", '"x"', 1))
+    with pytest.raises(CheckpointError, match="as the mean of their images"):
+        make_model(replace(recipe, init=str(tmp_path / "first")), tuple("0123456789"))
 
 
 def test_the_best_model_is_the_best_epochs_and_knows_its_classes(tmp_path):

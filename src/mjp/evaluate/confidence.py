@@ -94,7 +94,10 @@ def natural_values(
         )
 
     accuracy = estimates(correct.astype(float)[:, None], seed_for(seed, "bootstrap"))[0]
-    values: dict[str, Scalar] = {**accuracy.scaled(100).values("accuracy"), "images": len(correct)}
+    values: dict[str, Scalar] = {
+        **accuracy.scaled(100.0).values("accuracy"),
+        "images": len(correct),
+    }
     values |= _resampled(("aurra", "calibration_error"), measured, len(correct), seed)
     return values
 

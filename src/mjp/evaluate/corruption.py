@@ -99,7 +99,7 @@ def corruption_record(
         f"error_{severity}": 100 * error
         for severity, error in zip(SEVERITIES, found.severities, strict=True)
     }
-    values |= found.mean.scaled(100).values("error")
+    values |= found.mean.scaled(100.0).values("error")
     alexnet = ALEXNET_ERRORS.get(name) if imagenet else None
     values["relative_to_alexnet"] = None if alexnet is None else 100 * found.mean.mean / alexnet
     return Record("eval corruption", {**facts, "corruption": name}, values)
@@ -123,11 +123,11 @@ def summary_record(
         severities = {name: errors[name].severities for name in common}
         plain = float(np.mean([np.mean(one) for one in severities.values()]))
         equal = dict.fromkeys(common, 1.0)
-        values |= _estimate(plain, errors, equal, seed).scaled(100).values("mean_error")
+        values |= _estimate(plain, errors, equal, seed).scaled(100.0).values("mean_error")
         if imagenet:
             point = mean_corruption_error(severities)
             weights = {name: 1 / ALEXNET_ERRORS[name] for name in common}
-            values |= _estimate(point, errors, weights, seed).scaled(100).values("mce")
+            values |= _estimate(point, errors, weights, seed).scaled(100.0).values("mce")
     return Record("eval corruption summary", dict(facts), values)
 
 

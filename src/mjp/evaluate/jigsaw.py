@@ -185,7 +185,7 @@ def to_records(
         "images": len(table),
         "unreadable": int((~scores.counted).sum()),
     }
-    values = found[0].scaled(100).values("top1") | found[1].scaled(100).values("top5")
+    values = found[0].scaled(100.0).values("top1") | found[1].scaled(100.0).values("top5")
     records = [Record("eval accuracy", facts, {**values, **counts})]
     patches = subject.grid.num_patches
     for place, ratio in enumerate(settings.ratios):
@@ -211,7 +211,7 @@ def difference(
     both = first.counted & other.counted
     tables = [_columns(replace(scores, counted=both)) for scores in (first, other)]
     found = estimates(tables[1] - tables[0], seed_for(settings.seed, "bootstrap"))
-    result: dict[tuple[str, float | None], Estimate] = {("top1", None): found[0].scaled(100)}
+    result: dict[tuple[str, float | None], Estimate] = {("top1", None): found[0].scaled(100.0)}
     for place, ratio in enumerate(settings.ratios):
         for offset, (name, factor) in enumerate(_JIGSAW_VALUES):
             result[name, ratio] = found[2 + 3 * place + offset].scaled(factor)

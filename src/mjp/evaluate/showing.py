@@ -1,11 +1,12 @@
 """Shows the images of a set to several models, once."""
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from mjp.data.viewing import Block
 
 
+@runtime_checkable
 class Scorer(Protocol):
     """Whoever looks at every block and keeps what came out."""
 

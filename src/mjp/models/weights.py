@@ -207,13 +207,27 @@ def _resize(
 
 def _saved_grid(path: Path) -> PatchGrid | None:
     """The grid of the position tables in a folder that `mjp.save` wrote."""
+    try:
+        rows, cols = _saved_config(path)["position_grid"]
+        return PatchGrid(rows, cols)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def saved_pretrained_cfg(path: Path) -> Mapping[str, Any]:
+    """What a folder that `mjp.save` or timm wrote says about its model; empty if nothing."""
+    described = _saved_config(path).get("pretrained_cfg")
+    return described if isinstance(described, Mapping) else {}
+
+
+def _saved_config(path: Path) -> Mapping[str, Any]:
+    """The configuration beside a file of weights; empty where there is none to be read."""
     folder = path.parent if path.name == WEIGHTS_NAME else path
     try:
         content = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
-        rows, cols = content["position_grid"]
-        return PatchGrid(rows, cols)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, Mapping) else {}
 
 
 def _read_safetensors(path: Path) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """Makes what a recipe names: the model with its first weights, and the feed of its data."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ from mjp.data.resident import ResidentFeed
 from mjp.data.source import Source
 from mjp.data.workers import WorkerFeed
 from mjp.models.factory import create_model
-from mjp.models.weights import fit_to_model, head_fits, load_strictly, load_weights, read_state
+from mjp.models.weights import (
+    fit_to_model,
+    head_fits,
+    load_strictly,
+    load_weights,
+    read_state,
+    saved_pretrained_cfg,
+)
 from mjp.train.recipe import Recipe
 
 FEEDS: dict[str, type[Feed]] = {"workers": WorkerFeed, "resident": ResidentFeed}
@@ -42,10 +50,10 @@ def make_model(recipe: Recipe, classes: tuple[str, ...]) -> Any:
             )
         except (TypeError, AssertionError, KeyError, ZeroDivisionError) as error:
             raise ConfigError(f"{settings.name} cannot be built so: {error!r}") from error
-        if recipe.init is not None:
-            start_from(model, recipe.init)
+        normalised = {} if recipe.init is None else start_from(model, recipe.init)
     model.pretrained_cfg = {
         **model.pretrained_cfg,
+        **normalised,
         "input_size": (3, *settings.image_size),
         "crop_pct": recipe.augment.eval_crop,
         "interpolation": recipe.augment.interpolation,
@@ -54,24 +62,42 @@ def make_model(recipe: Recipe, classes: tuple[str, ...]) -> Any:
     return model
 
 
-def start_from(model: Any, init: str) -> None:
-    """Loads weights from a file or folder, or by a timm name; a head that does not fit is left."""
+def start_from(model: Any, init: str) -> dict[str, Any]:
+    """Loads weights from a file or folder, or by a timm name; a head that does not fit is left.
+
+    Gives the mean and standard deviation of the images that they were trained on, where the
+    weights say so: the model must see such images again.
+    """
     path = Path(init.removeprefix("local-dir:")).expanduser()
     if path.exists():
         head = "load" if head_fits(model, read_state(path)) else "keep"
         load_weights(model, path, head=head)  # type: ignore[arg-type]
-        return
+        return _normalisation(saved_pretrained_cfg(path))
     if not init.startswith("hf-hub:") and not timm.is_model(split_model_name_tag(init)[0]):
         raise CheckpointError(
             f"init {init!r} is neither a file, nor a folder, nor a model of timm's"
         )
     try:
-        state = timm.create_model(init, pretrained=True).state_dict()
+        source = timm.create_model(init, pretrained=True)
     except (RuntimeError, OSError, ValueError) as error:
         raise CheckpointError(f"the weights of {init} cannot be had: {error}") from error
-    fitted = fit_to_model(state, model)
+    fitted = fit_to_model(source.state_dict(), model)
     head = "load" if head_fits(model, fitted) else "keep"
     load_strictly(model, fitted, Path(init), head)  # type: ignore[arg-type]
+    return _normalisation(source.pretrained_cfg)
+
+
+def _normalisation(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Mean and standard deviation of a model's images, of what it says about itself."""
+    found = {}
+    for name in ("mean", "std"):
+        values = described.get(name)
+        if values is None:
+            continue
+        if len(values) != 3 or not all(isinstance(value, (int, float)) for value in values):
+            raise CheckpointError(f"the weights give {values!r} as the {name} of their images")
+        found[name] = tuple(map(float, values))
+    return found
 
 
 def image_format(recipe: Recipe, model: Any) -> ImageFormat:
