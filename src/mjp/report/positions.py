@@ -19,6 +19,7 @@ def draw_projections(
         points: (patches, 2 or 3) for each model.
     """
     dimensions = next(iter(points.values())).shape[1]
+    one_grid = len(set(grids.values())) == 1
     kind = {"projection": "3d"} if dimensions == 3 else {}
     with styled() as plt:
         figure, axes = plt.subplots(
@@ -35,11 +36,19 @@ def draw_projections(
             for line, (name, value, count) in enumerate(
                 (("row", row_of, grid.rows), ("column", col_of, grid.cols))
             ):
+                last = max(1, count - 1)
+                shade = value if one_grid else value / last  # One scale for grids of all sizes.
                 axis = axes[line, col]
                 _draw_mesh(axis, places, grid)
                 solid = {"depthshade": False} if dimensions == 3 else {"zorder": 3}
                 dots = axis.scatter(
-                    *places.T, c=value, cmap=RAMP, s=26, vmin=0, vmax=max(1, count - 1), **solid
+                    *places.T,
+                    c=shade,
+                    cmap=RAMP,
+                    s=26,
+                    vmin=0,
+                    vmax=last if one_grid else 1,
+                    **solid,
                 )
                 axis.set_xticks([])
                 axis.set_yticks([])
@@ -48,7 +57,8 @@ def draw_projections(
                 if line == 0:
                     axis.set_title(shortened(label))
                 if col == len(points) - 1:
-                    figure.colorbar(dots, ax=list(axes[line]), label=name, aspect=30, shrink=0.85)
+                    scale = name if one_grid else f"{name}, from first (0) to last (1)"
+                    figure.colorbar(dots, ax=list(axes[line]), label=scale, aspect=30, shrink=0.85)
         figure.suptitle(f"position embeddings, {method.upper()} in {dimensions}-D")
         return write(figure, out, f"{method}-{dimensions}d")
 
