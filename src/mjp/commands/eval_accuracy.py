@@ -133,7 +133,7 @@ def jigsaw_table(records: list[Record]) -> Table:
             f"{record.conditions['ratio']:g}",
             with_interval(record.values, "accuracy"),
             with_interval(record.values, "consistency"),
-            with_interval(record.values, "diff_norm"),
+            with_interval(record.values, "diff_norm", digits=2),
             *(told if beside else []),
         )
         before = label

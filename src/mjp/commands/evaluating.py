@@ -170,14 +170,18 @@ def unreadable(readers: list[Reader], out: Path) -> tuple[str, ...]:
     return (f"{len(problems)} images could not be read and were left out: {listed}",)
 
 
-def with_interval(values: Mapping[str, Scalar], name: str) -> str:
-    """A value with its interval, as `71.05 [69.1–73.0]`: two words, for narrow terminals."""
+def with_interval(values: Mapping[str, Scalar], name: str, digits: int = 1) -> str:
+    """A value with its interval, as `71.05 [69.1–73.0]`: two words, for narrow terminals.
+
+    Args:
+        digits: of the interval's ends.
+    """
     value, low, high = (values.get(f"{name}{end}") for end in ("", "_low", "_high"))
     if not isinstance(value, (int, float)):
         return "–"
     if not isinstance(low, (int, float)) or not isinstance(high, (int, float)) or low != low:
         return f"{value:.2f}"
-    return f"{value:.2f} [{low:.1f}–{high:.1f}]"
+    return f"{value:.2f} [{low:.{digits}f}–{high:.{digits}f}]"
 
 
 def numbers(table: Table, *names: str) -> None:
