@@ -176,7 +176,8 @@ def _run(options: Any, name: str) -> int:
         if error.name is None or error.name.split(".")[0] not in _EXTRAS:
             raise
         package = error.name.split(".")[0]
-        _complain(f"this needs {package}: pip install 'mjp[{_EXTRAS[package]}]'")
+        extra = "demo" if isinstance(options, DemoOptions) else _EXTRAS[package]
+        _complain(f"this needs {package}: pip install 'mjp[{extra}]'")
         return FAILED
     except KeyboardInterrupt:
         _complain("interrupted")

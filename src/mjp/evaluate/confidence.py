@@ -139,7 +139,7 @@ def _resampled(
             np.concatenate(
                 [
                     start + rng.integers(size, size=size)
-                    for start, size in zip(starts, sizes, strict=False)
+                    for start, size in zip(starts[:-1], sizes, strict=True)
                 ]
             )
         )

@@ -61,7 +61,7 @@ def draw_outliers(found: Mapping[str, tuple[np.ndarray, np.ndarray]], out: Path)
             squeeze=False,
         )
         bins = np.linspace(0, 1, 26)
-        for axis, (label, (outliers, inliers)) in zip(axes[0], found.items(), strict=False):
+        for axis, (label, (outliers, inliers)) in zip(axes[0, :-1], found.items(), strict=True):
             for values, name, number in ((inliers, "inliers", 0), (outliers, "outliers", 1)):
                 color = look(number)["color"]
                 weights = np.full(len(values), 100 / len(values))
