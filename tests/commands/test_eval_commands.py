@@ -125,6 +125,8 @@ def test_unreadable_images_stop_it_or_are_left_out_and_listed(folder, capsys):
     assert "001.png cannot be read as a picture" in capsys.readouterr().err
     assert run(*asked, "--out", folder / "out", "--skip-corrupt") == 0
     assert "1 images could not be read and were left out" in capsys.readouterr().out
+    assert run(*asked, "--out", folder / "json", "--skip-corrupt", "--json") == 0
+    assert "1 images could not be read" in capsys.readouterr().err
     assert "001.png" in (folder / "out" / "unreadable.txt").read_text()
     (record,) = records(folder / "out", "eval accuracy")
     assert record["values"]["images"] == 8
@@ -244,6 +246,90 @@ def test_a_resumed_run_measures_only_what_is_missing(folder, monkeypatch):
     assert measured == ["pixelate", "contrast", "fog", "pixelate"]
 
 
+def test_a_resumed_run_never_takes_another_models_results(folder):
+    first, second = save(folder / "a", "A", **CLASSES), save(folder / "b", "J", **CLASSES)
+    asked = ("eval", "corruptions", "--data", folder / "set", "--corruptions", "fog")
+    more = ("--workers", "0", "--resume")
+    for model, out in ((first, "out"), (second, "out"), (second, "alone")):
+        assert run(*asked, *more, "--model", f"x={model}", "--out", folder / out) == 0
+    a, b = records(folder / "out", "eval corruption")
+    (alone,) = records(folder / "alone", "eval corruption")
+    assert b == alone
+    assert a["conditions"]["weights"] != b["conditions"]["weights"]
+    # And both are there for a run of the two, which then measures nothing.
+    both = ("--model", f"p={first}", f"q={second}", "--out", folder / "out")
+    assert run(*asked, *more, *both) == 0
+    assert len(records(folder / "out", "eval corruption")) == 2
+    errors = [
+        r["values"]["clean_error"] for r in records(folder / "out", "eval corruption summary")
+    ]
+    assert errors[2:] == errors[:2]
+
+
+def test_images_too_small_to_corrupt_are_refused_before_any_work(folder, capsys):
+    save(folder / "m", img_size=(16, 24), **CLASSES)
+    asked = ("eval", "corruptions", "--model", folder / "m", "--data", folder / "set")
+    assert run(*asked, "--out", folder / "out", "--workers", "1") == 2
+    said = capsys.readouterr().err
+    assert "at least 32x32 pixels, not 16x24" in said
+    assert "Traceback" not in said
+
+
+def test_a_kept_copy_is_whole_and_new(folder, capsys):
+    save(folder / "m", **CLASSES)
+    asked = ("eval", "corruptions", "--model", folder / "m", "--data", folder / "set")
+    out = ("--out", folder / "out")
+    assert run(*asked, *out, "--keep", folder / "set") == 2
+    assert "is not an empty folder" in capsys.readouterr().err
+    assert run(*asked, *out, "--keep", folder / "c", "--resume") == 2
+    assert run(*asked, *out, "--keep", folder / "c", "--jpeg", "0") == 2
+
+
+def test_labels_are_shown_as_they_are(folder, capsys):
+    save(folder / "m", **CLASSES)
+    labels = ("a[/b]", "a[red]", "cost $5_{ and $6")
+    models = [f"{label}={folder / 'm'}" for label in labels]
+    out = folder / "out"
+    assert run("eval", "--model", *models, "--data", folder / "set", *FEW, "--out", out) == 0
+    printed = capsys.readouterr().out
+    assert all(label in printed for label in labels)
+    assert labels[2] in (out / "jigsaw.svg").read_text()
+    assert run("probe", "--model", *models, "--no-umap", "--repeats", "1", "--out", out) == 0
+
+
+def test_a_figure_that_cannot_be_written_loses_no_number(folder, capsys):
+    save(folder / "m", **CLASSES)
+    out = folder / "out"
+    (out / "jigsaw.png").mkdir(parents=True)
+    asked = ("eval", "--model", folder / "m", "--data", folder / "set", *FEW, "--out", out)
+    assert run(*asked) == 1
+    shown = capsys.readouterr()
+    assert "top-1" in shown.out
+    assert "jigsaw.png" in shown.err
+    assert len(records(out)) == 3
+
+
+def test_the_kind_of_jigsaw_stands_beside_a_single_ratio(folder, capsys):
+    save(folder / "m", **CLASSES)
+    asked = ("eval", "--model", folder / "m", "--data", folder / "set", "--workers", "0")
+    assert run(*asked, "--ratios", "0.5", "--draws", "1", "--out", folder / "out") == 0
+    assert "unknown positions" in capsys.readouterr().out
+
+
+def test_a_split_that_is_not_there_is_an_error(folder, capsys):
+    save(folder / "m", **CLASSES)
+    asked = ("eval", "--model", folder / "m", "--data", folder / "set", "--out", folder / "out")
+    assert run(*asked, "--split", "tset") == 1
+    assert "there is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["xcit_nano_12_p16_224", "inception_v3"])
+def test_models_of_other_families_are_taken(folder, name):
+    wordnet_folder(folder / "a", subset_classes("imagenet_a")[:2], each=1)
+    asked = ("eval", "imagenet-a", "--model", f"{name}@random", "--data", folder / "a")
+    assert run(*asked, "--workers", "0", "--out", folder / "out") == 0
+
+
 def test_a_copy_of_imagenet_c_that_lacks_a_corruption_says_what_there_is(folder, capsys):
     save(folder / "m", **CLASSES)
     for severity in range(1, 6):
@@ -351,6 +437,7 @@ def test_attention_is_drawn_for_every_picture_and_head(folder, capsys):
     ]
     assert len(records(out, "probe attention")) == 4
     assert run("probe", "attention", *models, "--images", folder / "no") == 1
+    assert run(*asked, "--crop", "0") == 2
     (pictures / "p0.png").write_bytes(b"no picture")
     assert run(*asked) == 1
     assert "p0.png cannot be read" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import torch
 
 import mjp
 from mjp.core.errors import UnsupportedModelError
-from mjp.evaluate.attention import attention_maps
+from mjp.evaluate.attention import attention_grid, attention_maps
 from mjp.jigsaw import PatchGrid
 from tests.models.kinds import TINY_SWIN, VITS
 
@@ -69,6 +69,23 @@ def test_how_many_patches_a_head_looks_at():
     one = torch.zeros(1, 1, 4, 2)
     one[0, 0, 2, 1] = 0.5
     torch.testing.assert_close(type(found)(one, "").spread(), torch.ones(1, 1))
+
+
+def test_weights_that_are_mixed_after_the_softmax_are_no_attention():
+    model = timm.create_model("cait_xxs24_224", depth=1).eval()
+    with pytest.raises(UnsupportedModelError, match="no shares of attention"):
+        attention_maps(model, torch.randn(1, 3, 224, 224), PatchGrid(14, 14))
+
+
+@pytest.mark.parametrize("kind", ["plain", "dynamic size", "dynamic padding"])
+def test_the_grid_is_that_of_the_tokens(kind):
+    model, (height, width) = VITS[kind].build(), VITS[kind].image_size
+    expected = PatchGrid(-(-height // 16), -(-width // 16))
+    assert attention_grid(model, (height, width)) == expected
+    hybrid = timm.create_model("vit_tiny_r_s16_p8_224")
+    assert attention_grid(hybrid, (224, 224)) == PatchGrid(7, 7)  # Of a map of 56x56 features.
+    with pytest.raises(UnsupportedModelError, match="what grid"):
+        attention_grid(timm.create_model("resnet18"), (224, 224))
 
 
 @pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", "resnet18"])

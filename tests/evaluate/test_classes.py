@@ -4,7 +4,7 @@ import pytest
 from timm.data import ImageNetInfo
 
 from mjp.core.errors import DataError
-from mjp.evaluate.classes import class_outputs, imagenet_synsets
+from mjp.evaluate.classes import class_outputs, imagenet_synsets, is_imagenet
 from mjp.evaluate.confidence import subset_classes
 
 
@@ -29,6 +29,31 @@ def test_a_class_that_the_model_does_not_know_is_an_error_that_names_it():
 def test_as_many_unnamed_classes_are_taken_in_order():
     assert class_outputs(Model(4), ("0", "1", "2", "3"), "d").tolist() == [0, 1, 2, 3]
     assert class_outputs(Model(2, ["a", "b"]), ("0", "1"), "d").tolist() == [0, 1]
+
+
+def test_numbered_folders_are_numbers_though_10_comes_before_2():
+    names = tuple(sorted(map(str, range(12))))
+    assert names[:3] == ("0", "1", "10")
+    assert class_outputs(Model(12), names, "d").tolist() == [int(name) for name in names]
+    known = [f"class {number}" for number in range(12)]
+    assert class_outputs(Model(12, known), names, "d").tolist() == [int(name) for name in names]
+
+
+def test_a_model_that_names_imagenets_classes_is_a_model_of_imagenet():
+    synsets = imagenet_synsets()
+    described = ImageNetInfo().label_descriptions()
+    shuffled = sorted(synsets, key=lambda name: name[::-1])
+    for names in (synsets, described, shuffled, [d.split(",")[0] for d in described]):
+        model = Model(1000, list(names))
+        assert is_imagenet(model)
+        outputs = class_outputs(model, ("n01443537", "n13052670"), "d").tolist()
+        expected = [synsets.index(name) for name in ("n01443537", "n13052670")]
+        if names is shuffled:
+            expected = [shuffled.index(name) for name in ("n01443537", "n13052670")]
+        assert outputs == expected
+    assert is_imagenet(Model(1000))
+    assert not is_imagenet(Model(1000, [f"thing {number}" for number in range(1000)]))
+    assert not is_imagenet(Model(10))
 
 
 def test_another_number_of_classes_is_an_error_that_gives_both():

@@ -139,6 +139,18 @@ def test_kept_files_are_a_copy_of_imagenet_c_with_the_same_pictures(source, tmp_
     assert torch.equal(block.images, made[order, 3])
 
 
+@pytest.mark.parametrize("name", ["../../out", "/tmp/out", ".hidden", "a/b", "a\\b", ""])
+def test_a_class_that_cannot_be_a_folders_name_is_not_written(source, tmp_path, name):
+    source.classes = (name, "bee", "cat")
+    with pytest.raises(DataError, match="cannot be a folder's name"):
+        CorruptingDecoder(source, View(SIZE), "fog", 0, keep=tmp_path / "c")
+
+
+def test_a_clean_set_with_a_class_called_snow_is_no_copy_of_imagenet_c(tmp_path):
+    write_folder(tmp_path, count=4, classes=("snow", "sand"))
+    assert find_prepared(tmp_path) == {}
+
+
 def test_archives_nest_corruptions_and_a_missing_severity_is_an_error(tmp_path):
     for severity in (1, 2, 3, 4):
         (tmp_path / "blur" / "defocus_blur" / str(severity)).mkdir(parents=True)
@@ -171,7 +183,7 @@ def test_mce_and_its_interval_are_over_images_that_all_corruptions_share():
         )
         for name, error in ALEXNET_ERRORS.items()
     }
-    values = summary_record(found, 0.3, {}, 0, imagenet=True).values
+    values = summary_record(found, 0.3, {"imagenet": True}, 0).values
     shares = [found[name].mean.mean / ALEXNET_ERRORS[name] for name in CORRUPTIONS]
     assert values["mce"] == pytest.approx(100 * np.mean(shares))
     assert values["mce_low"] < values["mce"] < values["mce_high"]
@@ -179,9 +191,9 @@ def test_mce_and_its_interval_are_over_images_that_all_corruptions_share():
         100 * np.mean([found[name].severities for name in CORRUPTIONS])
     )
     assert values["clean_error"] == 30
-    elsewhere = summary_record(found, 0.3, {}, 0, imagenet=False).values
+    elsewhere = summary_record(found, 0.3, {"imagenet": False}, 0).values
     assert "mce" not in elsewhere
-    some = summary_record({"fog": found["fog"]}, None, {}, 0, imagenet=True).values
+    some = summary_record({"fog": found["fog"]}, None, {"imagenet": True}, 0).values
     assert "mean_error" not in some
 
 
@@ -189,7 +201,7 @@ def test_sets_of_different_sizes_have_errors_but_no_interval():
     found = CorruptionErrors.of(
         [np.ones(3), np.zeros(4), np.ones(3), np.ones(3), np.ones(3)], 0, paired=False
     )
-    record = corruption_record("fog", found, {}, imagenet=True)
+    record = corruption_record("fog", found, {"imagenet": True})
     assert record.values["error"] == pytest.approx(80)
     assert record.values["error_2"] == 0
     assert record.values["relative_to_alexnet"] == pytest.approx(80 / ALEXNET_ERRORS["fog"])

@@ -23,10 +23,10 @@ def test_scoring_a_block_does_not_wait_for_the_device(tmp_path):
         one = subject(variant).on(team.device)
         scorer = JigsawScorer(one, SETTINGS, len(source), torch.arange(3), team)
         (block,) = blocks(source, one.view, team)
-        scorer.add(block)  # Constants are copied and kernels built once.
+        scorer.add(block, lambda _: None)  # Constants are copied and kernels built once.
         torch.cuda.set_sync_debug_mode("error")
         try:
-            scorer.add(block)
+            scorer.add(block, lambda _: None)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

@@ -139,7 +139,7 @@ def test_only_the_classes_of_the_data_compete_where_that_is_asked_for(source):
 def test_records_hold_the_means_in_percent_with_intervals_around_them(source):
     one = subject("J")
     found = scores_of(one, source)
-    accuracy, *jigsaws = to_records(one, found, SETTINGS, {"data": "set"})
+    accuracy, *jigsaws = to_records(one.grid, found, SETTINGS, one.facts())
     assert accuracy.values["top1"] == pytest.approx(100 * found.top1.mean())
     assert accuracy.conditions["jigsaw"] == "unknown positions"
     assert [record.conditions["ratio"] for record in jigsaws] == [0.1, 0.5, 0.9]
@@ -155,11 +155,34 @@ def test_an_image_that_could_not_be_read_is_not_counted(source):
     one = subject("J")
     found = scores_of(one, source)
     found.counted[4] = False
-    record = to_records(one, found, SETTINGS, {})[0]
+    record = to_records(one.grid, found, SETTINGS, {})[0]
     assert record.values["images"] == 10
     assert record.values["unreadable"] == 1
     others = np.delete(found.top1, 4)
     assert record.values["top1"] == pytest.approx(100 * others.mean())
+
+
+def test_equal_logits_are_the_same_class_with_and_without_a_jigsaw(source):
+    one = subject("A")
+    one.model.head.weight.data.zero_()
+    one.model.head.bias.data.zero_()
+    assert (scores_of(one, source).same == 1).all()
+
+
+def test_progress_is_told_for_every_pass(source):
+    one, told = subject("J"), []
+    scorer = JigsawScorer(one, SETTINGS, len(source), torch.arange(3), ALONE, batch=4)
+    show([scorer], blocks(source, one.view), told.append)
+    assert sum(told) == len(source) * scorer.passes == 11 * 7
+    assert max(told) == 4
+
+
+def test_records_of_other_weights_are_told_apart(source):
+    one, other = subject("J"), subject("J")
+    assert one.facts() == other.facts()
+    other.model.norm.bias.data[3] += 1e-3
+    changed = Subject.of("tiny", other.model)
+    assert changed.facts()["weights"] != one.facts()["weights"]
 
 
 def test_a_difference_is_taken_image_by_image(source):

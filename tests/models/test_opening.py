@@ -33,6 +33,9 @@ def saved(tmp_path):
         ("hf-hub:timm/x@main", "x@main", "hf-hub:timm/x@main", None),
         ("B=hf-hub:timm/x", "B", "hf-hub:timm/x", None),
         ("no/such/folder", "folder", "no/such/folder", None),
+        ("local-dir:a/lr=0.1/m", "m", "local-dir:a/lr=0.1/m", None),
+        ("local-dir:a/b@c", "b@c", "local-dir:a/b@c", None),
+        ("C=local-dir:a/b@c", "C", "local-dir:a/b@c", None),
     ],
 )
 def test_names_are_taken_apart(text, label, source, weights):

@@ -36,8 +36,11 @@ DISTINCT = 512
 
 def run(options: BenchEvalOptions) -> None:
     """Times both, in turn, and prints the ratio."""
-    for name in ("batch", "draws", "rounds"):
-        check_count(name, getattr(options, name))
+    for name in ("batch", "draws", "rounds", "images"):
+        if getattr(options, name) is not None:
+            check_count(name, getattr(options, name))
+    if options.workers is not None:
+        check_count("workers", options.workers, 0)
     claim(options.out)
     device = choose_device(options.device)
     gpu = device.type == "cuda"

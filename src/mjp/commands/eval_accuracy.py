@@ -1,23 +1,29 @@
 """`mjp eval`: accuracy and the effect of jigsaws, of one model or several side by side."""
 
+from rich.markup import escape
 from rich.table import Table
 
 from mjp.commands.evaluating import (
     Evaluation,
     evaluation,
     finish,
+    label_of,
     numbers,
     unreadable,
     with_interval,
 )
 from mjp.commands.options import EvalAccuracyOptions
-from mjp.commands.terminal import meter
-from mjp.core.records import Record
+from mjp.core.records import Record, append_records
 from mjp.data.source import Source
-from mjp.data.viewing import Reader, reader
-from mjp.evaluate.jigsaw import JigsawScorer, JigsawSettings, Scores, difference, to_records
-from mjp.evaluate.showing import show
-from mjp.evaluate.subject import by_view
+from mjp.evaluate.jigsaw import (
+    JigsawScorer,
+    JigsawSettings,
+    Scores,
+    difference,
+    images_shown,
+    to_records,
+)
+from mjp.evaluate.subject import Subject
 from mjp.report import paper
 from mjp.report.jigsaw import draw_curves
 
@@ -27,63 +33,78 @@ def run(options: EvalAccuracyOptions) -> None:
     settings = JigsawSettings(options.ratios, options.draws, options.seed)
     with evaluation(options, options.out, patch=options.patch, jigsaw=options.jigsaw) as work:
         source = work.open()
-        scores, readers = measure(work, source, settings, among_data=options.among == "data")
+        scores, found = measure(work, source, settings, options)
         if not work.team.leads:
             return
-    records = []
-    for subject in work.subjects:
-        facts = {**work.facts(subject, source), "among": options.among}
-        records += to_records(subject, scores[subject.label], settings, facts)
-    records += _differences(work, scores, settings)
-    paths = draw_curves(records, options.out)
-    tables = [accuracy_table(records, source, len(options.ratios) * options.draws)]
+    records = [record for subject in work.subjects for record in found[subject.label]]
+    differences = _differences(work, source, scores, settings)
+    tables = [accuracy_table(records, source, images_shown(settings) - 1)]
     if options.ratios:
         tables.append(jigsaw_table(records))
-    if len(work.subjects) > 1:
-        tables.append(difference_table(records))
-    finish(options, records, tables, paths, _notes(records) + unreadable(readers, options.out))
+    if differences:
+        tables.append(difference_table(differences))
+    records += differences
+    notes = _notes(records) + unreadable(work.problems, options.out)
+    finish(
+        options,
+        records,
+        tables,
+        lambda: draw_curves(records, options.out),
+        notes,
+        unwritten=differences,
+    )
 
 
 def measure(
-    work: Evaluation, source: Source, settings: JigsawSettings, *, among_data: bool
-) -> tuple[dict[str, Scores], list[Reader]]:
-    """The scores of every model; pictures are decoded once for all that see the same cut."""
+    work: Evaluation, source: Source, settings: JigsawSettings, options: EvalAccuracyOptions
+) -> tuple[dict[str, Scores], dict[str, list[Record]]]:
+    """The scores and records of every model; written down as soon as a model has seen all."""
     outputs = work.outputs(source)
     scores: dict[str, Scores] = {}
-    readers = []
-    for view, subjects in by_view(work.subjects).items():
-        scorers = [
-            JigsawScorer(
-                subject,
-                settings,
-                len(source),
-                outputs[subject.label],
-                work.team,
-                among_data=among_data,
-                batch=work.options.batch,
-            )
-            for subject in subjects
-        ]
-        blocks = reader(
-            source, view, work.team, work.workers, skip_corrupt=work.options.skip_corrupt
+    records: dict[str, list[Record]] = {}
+
+    def scorer(subject: Subject) -> JigsawScorer:
+        return JigsawScorer(
+            subject,
+            settings,
+            len(source),
+            outputs[subject.label],
+            work.team,
+            among_data=options.among == "data",
+            batch=work.batch,
         )
-        readers.append(blocks)
-        own = -(-len(source) // work.team.size)
-        what = ", ".join(subject.label for subject in subjects)
-        with meter(f"evaluating {what}", own, shown=work.team.leads) as tell:
-            show(scorers, blocks, tell)
-        scores |= {scorer.subject.label: scorer.scores() for scorer in scorers}
-    return {subject.label: scores[subject.label] for subject in work.subjects}, readers
+
+    what = f"evaluating, {images_shown(settings)} passes an image"
+    for scorers in work.shown(source, what, scorer):
+        for one in scorers:
+            subject = one.subject
+            label = subject.label
+            scores[label] = one.scores()
+            if work.team.leads:
+                facts = {**work.facts(subject, source.name), "among": options.among}
+                records[label] = to_records(subject.grid, scores[label], settings, facts)
+                append_records(options.out / "records.jsonl", records[label])
+    return {subject.label: scores[subject.label] for subject in work.subjects}, records
 
 
 def _differences(
-    work: Evaluation, scores: dict[str, Scores], settings: JigsawSettings
+    work: Evaluation, source: Source, scores: dict[str, Scores], settings: JigsawSettings
 ) -> list[Record]:
     first, *others = scores
     records = []
     for other in others:
         for (name, ratio), found in difference(scores[first], scores[other], settings).items():
-            conditions = {"model": other, "than": first, "value": name, "ratio": ratio}
+            conditions = {
+                "model": other,
+                "than": first,
+                "value": name,
+                "ratio": ratio,
+                "draws": settings.draws,
+                "seed": settings.seed,
+                "data": source.name,
+                "images": len(source),
+                "precision": work.options.precision,
+            }
             records.append(Record("eval difference", conditions, found.values("difference")))
     return records
 
@@ -92,7 +113,8 @@ def accuracy_table(records: list[Record], source: Source, jigsaws: int) -> Table
     """A row for each model."""
     found = [record for record in records if record.kind == "eval accuracy"]
     count = found[0].values["images"]
-    table = Table(title=f"{source.name}: {count} images, {jigsaws} jigsaws of each; 95 % intervals")
+    name = escape(source.name)
+    table = Table(title=f"{name}: {count} images, {jigsaws} jigsaws of each; 95 % intervals")
     beside = any(paper.classification(record.conditions) for record in found)
     table.add_column("model")
     numbers(table, "parameters", "top-1, %", "top-5, %", *(["paper: top-1"] if beside else []))
@@ -100,7 +122,7 @@ def accuracy_table(records: list[Record], source: Source, jigsaws: int) -> Table
         row = paper.classification(record.conditions)
         told = [f"{row.top1:.1f}" if row else ""] if beside else []
         table.add_row(
-            str(record.conditions["model"]),
+            label_of(record),
             f"{record.conditions['parameters']:,}",
             with_interval(record.values, "top1"),
             with_interval(record.values, "top5"),
@@ -114,43 +136,45 @@ def jigsaw_table(records: list[Record]) -> Table:
     found = [record for record in records if record.kind == "eval jigsaw"]
     beside = any(paper.classification(record.conditions) for record in found)
     table = Table(title="under a jigsaw of so many patches")
-    table.add_column("model, jigsaw in", overflow="fold")
+    table.add_column("model (jigsaw in)", overflow="fold")
     numbers(table, "ratio", "accuracy, %", "consistency, %", "Diff. Norm.")
     if beside:
-        table.add_column("paper: consistency, Diff. Norm.", justify="right")
-    before, row_of_model = None, 0
+        numbers(table, "paper: consistency, Diff. Norm.")
+    before = None
     for record in found:
-        label = str(record.conditions["model"])
+        label = f"{label_of(record)} ({record.conditions['jigsaw']})"
         if before not in (None, label):
             table.add_section()
         row = paper.classification(record.conditions)
         at_papers_ratio = record.conditions["ratio"] == paper.CONSISTENCY_RATIO
-        told = [f"{row.consistency:.1f}, {row.diff_norm:.2f}" if row and at_papers_ratio else ""]
-        row_of_model = row_of_model + 1 if label == before else 0
-        heads = (label, f"  {record.conditions['jigsaw']}")
         table.add_row(
-            heads[row_of_model] if row_of_model < len(heads) else "",
+            label if label != before else "",
             f"{record.conditions['ratio']:g}",
             with_interval(record.values, "accuracy"),
             with_interval(record.values, "consistency"),
             with_interval(record.values, "diff_norm", digits=2),
-            *(told if beside else []),
+            *([_papers(row) if row and at_papers_ratio else ""] if beside else []),
         )
         before = label
     return table
 
 
+def _papers(row: paper.Classification) -> str:
+    norm = "" if row.diff_norm is None else f", {row.diff_norm:.2f}"
+    return f"{row.consistency:.1f}{norm}"
+
+
 def difference_table(records: list[Record]) -> Table:
     """What each model has more or less than the first, on the same images and jigsaws."""
     found = [record for record in records if record.kind == "eval difference"]
-    first = found[0].conditions["than"]
+    first = escape(str(found[0].conditions["than"]))
     table = Table(title=f"difference from {first}, paired over images; bold where 0 is outside")
     table.add_column("model")
     numbers(table, "ratio", "accuracy, points", "consistency, points", "Diff. Norm.")
     rows: dict[tuple[str, float | None], dict[str, str]] = {}
     for record in found:
         ratio = record.conditions["ratio"]
-        key = str(record.conditions["model"]), None if ratio is None else float(str(ratio))
+        key = label_of(record), None if ratio is None else float(str(ratio))
         low, high = (float(str(record.values[f"difference_{end}"])) for end in ("low", "high"))
         text = f"{record.values['difference']:+.2f} \\[{low:+.2f}…{high:+.2f}]"
         clear = low > 0 or high < 0

@@ -1,27 +1,24 @@
 """`mjp eval corruptions`: errors on ImageNet-C, from its files or made of clean images."""
 
-import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
+import torch
 from rich.table import Table
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
-from torch import Tensor
 
 from mjp.commands.evaluating import (
     Evaluation,
     evaluation,
     finish,
-    is_imagenet,
+    label_of,
     numbers,
     unreadable,
     with_interval,
 )
+from mjp.commands.keeping import Outcome, keep, kept
 from mjp.commands.options import EvalCorruptionsOptions
-from mjp.commands.terminal import meter
 from mjp.core.errors import ConfigError, DataError
 from mjp.core.ranges import check_count
 from mjp.core.records import Record, Scalar, append_records
@@ -35,20 +32,18 @@ from mjp.data.corruptions import (
 )
 from mjp.data.folder import FolderSource
 from mjp.data.source import Source
-from mjp.data.viewing import Reader, reader
+from mjp.data.viewing import View
 from mjp.evaluate.corruption import (
     CorruptionErrors,
     ErrorCounter,
     corruption_record,
     summary_record,
 )
-from mjp.evaluate.showing import show
 from mjp.evaluate.subject import Subject, by_view
 from mjp.report import paper
 from mjp.report.corruptions import draw_corruptions
 
-Wrong = dict[str, list[np.ndarray]]
-"""For each model, at each severity, 1 for every image it got wrong and 0 for the others."""
+CLEAN = "clean"
 
 
 def run(options: EvalCorruptionsOptions) -> None:
@@ -60,70 +55,97 @@ def run(options: EvalCorruptionsOptions) -> None:
     with evaluation(options, options.out) as work:
         task: _Task = _Prepared(work, options, prepared) if prepared else _Made(work, options)
         task.check(names)
-        clean = task.clean()
-        errors: dict[str, dict[str, CorruptionErrors]] = {s.label: {} for s in work.subjects}
+        clean: dict[str, Outcome] = {}
+        if task.paired:
+            clean, _ = _measured(CLEAN, task, work, options)
         records: list[Record] = []
+        errors: dict[str, dict[str, CorruptionErrors]] = {s.label: {} for s in work.subjects}
         for name in names:
-            wrong = _measured(name, task, work, options)
-            for subject in work.subjects:
+            outcomes, fresh = _measured(name, task, work, options)
+            for subject in work.subjects if work.team.leads else ():
+                outcome = outcomes[subject.label]
                 found = CorruptionErrors.of(
-                    wrong[subject.label], options.seed, paired=task.source is not None
+                    outcome.wrong, options.seed, paired=task.paired, unreadable=outcome.unreadable
                 )
                 errors[subject.label][name] = found
-                facts, imagenet = task.facts(subject), is_imagenet(subject)
-                records.append(corruption_record(name, found, facts, imagenet=imagenet))
-                if work.team.leads:
-                    append_records(options.out / "records.jsonl", records[-1:])
+                record = corruption_record(name, found, task.facts(subject))
+                records.append(record)
+                if subject.label in fresh:
+                    append_records(options.out / "records.jsonl", [record])
         if not work.team.leads:
             return
     summaries = [
         summary_record(
             errors[subject.label],
-            clean.get(subject.label),
+            float(clean[subject.label].wrong[0].mean()) if clean else None,
             task.facts(subject),
             options.seed,
-            imagenet=is_imagenet(subject),
         )
         for subject in work.subjects
     ]
-    append_records(options.out / "records.jsonl", summaries)
     records += summaries
-    paths = draw_corruptions(records, options.out)
-    notes = _notes(records) + unreadable(task.readers, options.out)
-    finish(options, records, [corruption_table(records)], paths, notes, written=True)
+    notes = _notes(records) + unreadable(work.problems, options.out)
+    draw = partial(draw_corruptions, records, options.out)
+    finish(options, records, [corruption_table(records)], draw, notes, unwritten=summaries)
 
 
 def _names(options: EvalCorruptionsOptions) -> tuple[str, ...]:
     check_count("jpeg", options.jpeg, 0)
     if options.jpeg > 95:
         raise ConfigError(f"jpeg is a quality of at most 95, or 0 for none; got {options.jpeg}")
-    if options.keep is not None and (options.skip_corrupt or not options.jpeg):
-        raise ConfigError(
-            "--keep writes whole sets of JPEG files; leave out --skip-corrupt, --jpeg 0"
-        )
+    if options.keep is not None:
+        if options.skip_corrupt or options.resume or not options.jpeg:
+            raise ConfigError(
+                "--keep writes whole sets of JPEG files; leave out --skip-corrupt, --resume and "
+                "--jpeg 0"
+            )
+        if options.keep.exists() and (not options.keep.is_dir() or any(options.keep.iterdir())):
+            raise ConfigError(f"--keep {options.keep} is not an empty folder; name a new one")
     names = options.corruptions or CORRUPTIONS
     for name in names:
         check_corruption(name)
     return tuple(dict.fromkeys((*names, *(EXTRA_CORRUPTIONS if options.extra else ()))))
 
 
+def _measured(
+    name: str, task: "_Task", work: Evaluation, options: EvalCorruptionsOptions
+) -> tuple[dict[str, Outcome], set[str]]:
+    """One corruption's outcome for each model, and which of them were measured now.
+
+    With `--resume`, what an earlier run found for the same weights under the same conditions is
+    taken. The leading process decides, so that all measure the same; the others get no outcomes.
+    """
+    folder = options.out / "corruptions"
+    outcomes: dict[str, Outcome] = {}
+    for subject in work.subjects if options.resume and work.team.leads else ():
+        known = kept(folder, name, task.facts(subject))
+        if known is not None:
+            outcomes[subject.label] = known
+    flags = [float(subject.label in outcomes) for subject in work.subjects]
+    taken = work.team.total(torch.tensor(flags, device=work.team.device)).tolist()
+    missing = [subject for subject, flag in zip(work.subjects, taken, strict=True) if not flag]
+    if missing:
+        for label, outcome in task.measure(name, replace(work, subjects=missing)).items():
+            outcomes[label] = outcome
+    fresh = {subject.label for subject in missing}
+    for subject in missing if work.team.leads else ():
+        keep(folder, name, task.facts(subject), outcomes[subject.label])
+    return outcomes, fresh
+
+
 class _Task(Protocol):
     """Where corrupted images come from.
 
-    `source` is the clean set that all of them are made of, where there is one.
+    `paired` says whether all corruptions are of the same images.
     """
 
-    source: Source | None
-    readers: list[Reader]
+    paired: bool
 
     def check(self, names: tuple[str, ...]) -> None:
         """Raises where a corruption cannot be had."""
 
-    def clean(self) -> dict[str, float]:
-        """The error of each model without corruption, where it can be measured."""
-
-    def measure(self, name: str) -> Wrong:
-        """Runs all models under one corruption."""
+    def measure(self, name: str, work: Evaluation) -> dict[str, Outcome]:
+        """Runs the models under one corruption, or on clean images."""
 
     def facts(self, subject: Subject) -> dict[str, Scalar]:
         """The conditions of one model's numbers."""
@@ -132,59 +154,52 @@ class _Task(Protocol):
 class _Made:
     """Corruptions made of a clean set, on the way to the models."""
 
+    paired = True
+
     def __init__(self, work: Evaluation, options: EvalCorruptionsOptions) -> None:
-        self.source: Source | None = work.open()
-        self._clean = self.source
+        self._source = work.open()
         self._work = work
         self._options = options
-        self._outputs = work.outputs(self._clean)
-        self.readers: list[Reader] = []
+        self._outputs = work.outputs(self._source)
 
     def check(self, names: tuple[str, ...]) -> None:
         if self._options.keep is not None and len(by_view(self._work.subjects)) > 1:
             raise ConfigError("--keep writes images of one size; evaluate models of one size")
+        for view in by_view(self._work.subjects):
+            self._decoder(names[0], view)  # Raises where the images are too small.
 
-    def clean(self) -> dict[str, float]:
-        wrong = self._run("clean images", None)
-        return {label: float(one[0].mean()) for label, one in wrong.items()}
+    def _decoder(self, name: str, view: View) -> CorruptingDecoder:
+        return CorruptingDecoder(
+            self._source,
+            view,
+            name,
+            self._options.seed,
+            quality=self._options.jpeg or None,
+            keep=self._options.keep,
+        )
 
-    def measure(self, name: str) -> Wrong:
-        return self._run(name.replace("_", " "), name)
-
-    def _run(self, what: str, name: str | None) -> Wrong:
-        work, options, source = self._work, self._options, self._clean
-        wrong: Wrong = {}
-        for view, subjects in by_view(work.subjects).items():
-            if name is None:
-                blocks = reader(
-                    source, view, work.team, work.workers, skip_corrupt=options.skip_corrupt
-                )
-            else:
-                decoder = CorruptingDecoder(
-                    source,
-                    view,
-                    name,
-                    options.seed,
-                    quality=options.jpeg or None,
-                    keep=options.keep,
-                )
-                blocks = Reader(
-                    source, decoder, work.team, work.workers, skip_corrupt=options.skip_corrupt
-                )
-            self.readers.append(blocks)
-            versions = 1 if name is None else len(SEVERITIES)
-            wrong |= _count(work, subjects, blocks, versions, self._outputs, what)
-        return wrong
+    def measure(self, name: str, work: Evaluation) -> dict[str, Outcome]:
+        if name == CLEAN:
+            return _count(work, self._source, "clean images", self._outputs)
+        what = name.replace("_", " ")
+        decoder = partial(self._decoder, name)
+        return _count(work, self._source, what, self._outputs, len(SEVERITIES), decoder)
 
     def facts(self, subject: Subject) -> dict[str, Scalar]:
-        facts = self._work.facts(subject, self._clean)
-        return {**facts, "corrupted": "made here", "jpeg_quality": self._options.jpeg or None}
+        facts = self._work.facts(subject, self._source.name)
+        return {
+            **facts,
+            "images": len(self._source),
+            "skip_corrupt": self._options.skip_corrupt,
+            "corrupted": "made here",
+            "jpeg_quality": self._options.jpeg or None,
+        }
 
 
 class _Prepared:
     """A copy of ImageNet-C on disk."""
 
-    source: Source | None = None
+    paired = False
 
     def __init__(
         self, work: Evaluation, options: EvalCorruptionsOptions, folders: dict[str, list[Path]]
@@ -194,7 +209,6 @@ class _Prepared:
         self._work = work
         self._options = options
         self._folders = folders
-        self.readers: list[Reader] = []
 
     def check(self, names: tuple[str, ...]) -> None:
         missing = [name for name in names if name not in self._folders]
@@ -204,105 +218,50 @@ class _Prepared:
                 f"--corruptions {' '.join(self._folders)}"
             )
 
-    def clean(self) -> dict[str, float]:
-        return {}
-
-    def measure(self, name: str) -> Wrong:
-        wrong: Wrong = {subject.label: [] for subject in self._work.subjects}
+    def measure(self, name: str, work: Evaluation) -> dict[str, Outcome]:
+        found: dict[str, Outcome] = {}
         for folder in self._folders[name]:
-            source = self._work.chosen(FolderSource(folder))
-            outputs = self._work.outputs(source)
+            source = work.chosen(FolderSource(folder))
             what = f"{name.replace('_', ' ')}, severity {folder.name}"
-            for view, subjects in by_view(self._work.subjects).items():
-                blocks = reader(
-                    source,
-                    view,
-                    self._work.team,
-                    self._work.workers,
-                    skip_corrupt=self._options.skip_corrupt,
-                )
-                self.readers.append(blocks)
-                found = _count(self._work, subjects, blocks, 1, outputs, what)
-                for label, one in found.items():
-                    wrong[label] += one
-        return wrong
+            for label, one in _count(work, source, what, work.outputs(source)).items():
+                found[label] = found[label].with_more(one) if label in found else one
+        return found
 
     def facts(self, subject: Subject) -> dict[str, Scalar]:
-        folder = next(iter(self._folders.values()))[0]
-        facts = self._work.facts(subject, FolderSource(folder))
-        return {**facts, "data": self._options.data, "corrupted": "from files"}
+        return {
+            **self._work.facts(subject, self._options.data),
+            "skip_corrupt": self._options.skip_corrupt,
+            "corrupted": "from files",
+        }
 
 
 def _count(
     work: Evaluation,
-    subjects: list[Subject],
-    blocks: Reader,
-    versions: int,
-    outputs: dict[str, Tensor],
+    source: Source,
     what: str,
-) -> Wrong:
-    images = len(blocks.source)
-    counters = [
-        ErrorCounter(
-            subject,
-            images,
-            versions,
-            outputs[subject.label],
-            work.team,
-            work.options.batch,
-        )
-        for subject in subjects
-    ]
-    with meter(what, -(-images // work.team.size), shown=work.team.leads) as tell:
-        show(counters, blocks, tell)
-    return {counter.subject.label: list(counter.errors().T) for counter in counters}
+    outputs: dict[str, torch.Tensor],
+    versions: int = 1,
+    decoder: partial[CorruptingDecoder] | None = None,
+) -> dict[str, Outcome]:
+    def counter(subject: Subject) -> ErrorCounter:
+        mapped = outputs[subject.label]
+        return ErrorCounter(subject, len(source), versions, mapped, work.team, work.batch)
 
-
-def _measured(name: str, task: _Task, work: Evaluation, options: EvalCorruptionsOptions) -> Wrong:
-    """One corruption's outcome: from an earlier run where that is wanted and fits, else measured.
-
-    What every model got wrong is kept in a file for each corruption.
-    """
-    file = options.out / "corruptions" / f"{name}.safetensors"
-    facts = {subject.label: task.facts(subject) for subject in work.subjects}
-    conditions = json.dumps(facts, sort_keys=True)
-    if options.resume:
-        known = _read(file, conditions, list(facts))
-        if known is not None:
-            return known
-    wrong = task.measure(name)
-    if work.team.leads:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        tensors = {
-            f"{place}/{severity}": one.astype(np.uint8)
-            for place, label in enumerate(facts)
-            for severity, one in zip(SEVERITIES, wrong[label], strict=True)
-        }
-        save_file(tensors, file, metadata={"conditions": conditions})
-    return wrong
-
-
-def _read(file: Path, conditions: str, labels: list[str]) -> Wrong | None:
-    """What an earlier run found under the same conditions; None where there is no such."""
-    try:
-        with safe_open(file, framework="numpy") as content:
-            if (content.metadata() or {}).get("conditions") != conditions:
-                return None
-            return {
-                label: [content.get_tensor(f"{place}/{s}").astype(float) for s in SEVERITIES]
-                for place, label in enumerate(labels)
-            }
-    except (OSError, SafetensorError):
-        return None
+    found = {}
+    for counters in work.shown(source, what, counter, decoder):
+        for one in counters:
+            errors = one.errors()
+            found[one.subject.label] = Outcome(list(errors.T), len(source) - len(errors))
+    return found
 
 
 def corruption_table(records: list[Record]) -> Table:
     """A row for each corruption; for each model its error and, on ImageNet, over AlexNet's."""
-    labels = list(dict.fromkeys(str(record.conditions["model"]) for record in records))
+    labels = list(dict.fromkeys(label_of(record) for record in records))
     cells: dict[str, dict[str, Record]] = {}
     summaries: dict[str, Record] = {}
     for record in records:
-        label = str(record.conditions["model"])
+        label = label_of(record)
         if record.kind == "eval corruption":
             cells.setdefault(str(record.conditions["corruption"]), {})[label] = record
         else:
@@ -334,7 +293,8 @@ def corruption_table(records: list[Record]) -> Table:
     table.add_row("all fifteen: mean, mCE", *line)
     line = []
     for label in labels:
-        line += [f"{value:.2f}" if (value := summaries[label].values["clean_error"]) else "–", ""]
+        value = summaries[label].values["clean_error"]
+        line += [f"{value:.2f}" if isinstance(value, float) else "–", ""]
         line += [""] if beside[label] else []
     table.add_row("clean", *line)
     return table

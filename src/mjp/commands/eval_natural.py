@@ -2,22 +2,22 @@
 
 import numpy as np
 import torch
+from rich.markup import escape
 from rich.table import Table
 
 from mjp.commands.evaluating import (
     Evaluation,
     evaluation,
     finish,
+    label_of,
     numbers,
     unreadable,
     with_interval,
 )
 from mjp.commands.options import EvalNaturalOptions
-from mjp.commands.terminal import meter
 from mjp.core.errors import DataError
 from mjp.core.records import Record
 from mjp.data.source import Source
-from mjp.data.viewing import Reader, reader
 from mjp.evaluate.classes import class_outputs
 from mjp.evaluate.confidence import (
     ConfidenceScorer,
@@ -26,8 +26,7 @@ from mjp.evaluate.confidence import (
     places_among,
     subset_classes,
 )
-from mjp.evaluate.showing import show
-from mjp.evaluate.subject import by_view
+from mjp.evaluate.subject import Subject
 from mjp.report import paper
 from mjp.report.confidence import draw_response_rates
 
@@ -45,63 +44,61 @@ def run(options: EvalNaturalOptions) -> None:
                 f"{source.name} has classes that are none of ImageNet-A's 200: "
                 f"{', '.join(strange[:5])}; its folders are named by WordNet numbers"
             )
-        found, readers = confidences(work, source, "imagenet_a", "ImageNet-A")
+        found = confidences(work, source, "imagenet_a", "ImageNet-A")
         if not work.team.leads:
             return
     records = [
         Record(
             "eval imagenet-a",
-            work.facts(subject, source),
-            natural_values(*found[subject.label], options.seed),
+            work.facts(subject, source.name),
+            {
+                **natural_values(*found[subject.label], options.seed),
+                "unreadable": len(work.problems),
+            },
         )
         for subject in work.subjects
     ]
-    paths = draw_response_rates(found, options.out)
-    notes = unreadable(readers, options.out)
-    finish(options, records, [_table(records, source)], paths, notes)
+    notes = unreadable(work.problems, options.out)
+    finish(
+        options,
+        records,
+        [_table(records, source)],
+        lambda: draw_response_rates(found, options.out),
+        notes,
+    )
 
 
 def confidences(
     work: Evaluation, source: Source, subset: Subset, what: str, *, labelled: bool = True
-) -> tuple[dict[str, Answers], list[Reader]]:
+) -> dict[str, Answers]:
     """Confidence and correctness on every image, among the 200 classes of a subset, by model.
 
     Args:
         labelled: False where the images' labels mean nothing.
     """
-    competing = {
-        subject.label: class_outputs(subject.model, subset_classes(subset), f"{what}'s list")
-        for subject in work.subjects
-    }
     nowhere = torch.full((len(source.classes),), -1)
-    found: dict[str, Answers] = {}
-    readers = []
-    for view, subjects in by_view(work.subjects).items():
-        scorers = []
-        for subject in subjects:
-            outputs = competing[subject.label]
-            places = nowhere
-            if labelled:
-                own = class_outputs(subject.model, source.classes, source.name)
-                places = places_among(own, outputs)
-            scorers.append(
-                ConfidenceScorer(
-                    subject, len(source), outputs, places, work.team, work.options.batch
-                )
-            )
-        blocks = reader(
-            source, view, work.team, work.workers, skip_corrupt=work.options.skip_corrupt
-        )
-        readers.append(blocks)
-        with meter(what, -(-len(source) // work.team.size), shown=work.team.leads) as tell:
-            show(scorers, blocks, tell)
-        found |= {scorer.subject.label: scorer.results() for scorer in scorers}
-    return {subject.label: found[subject.label] for subject in work.subjects}, readers
+
+    def scorer(subject: Subject) -> ConfidenceScorer:
+        competing = class_outputs(subject.model, subset_classes(subset), f"{what}'s list")
+        places = nowhere
+        if labelled:
+            own = class_outputs(subject.model, source.classes, source.name)
+            places = places_among(own, competing)
+        return ConfidenceScorer(subject, len(source), competing, places, work.team, work.batch)
+
+    found = {
+        one.subject.label: one.results()
+        for scorers in work.shown(source, what, scorer)
+        for one in scorers
+    }
+    return {subject.label: found[subject.label] for subject in work.subjects}
 
 
 def _table(records: list[Record], source: Source) -> Table:
     beside = any(paper.robustness(record.conditions) for record in records)
-    table = Table(title=f"{source.name}: {records[0].values['images']} images; 95 % intervals")
+    table = Table(
+        title=f"{escape(source.name)}: {records[0].values['images']} images; 95 % intervals"
+    )
     table.add_column("model")
     numbers(table, "accuracy, %", "AURRA, %", "RMS calibration error, %")
     if beside:
@@ -110,7 +107,7 @@ def _table(records: list[Record], source: Source) -> Table:
         told = paper.robustness(record.conditions)
         more = [f"{told.imagenet_a:.1f}, {told.aurra:.1f}" if told else ""] if beside else []
         table.add_row(
-            str(record.conditions["model"]),
+            label_of(record),
             *(with_interval(record.values, n) for n in ("accuracy", "aurra", "calibration_error")),
             *more,
         )

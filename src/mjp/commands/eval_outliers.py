@@ -1,9 +1,18 @@
 """`mjp eval imagenet-o`: how well low confidence finds images of no known class."""
 
+from functools import partial
+
 from rich.table import Table
 
 from mjp.commands.eval_natural import confidences
-from mjp.commands.evaluating import evaluation, finish, numbers, unreadable, with_interval
+from mjp.commands.evaluating import (
+    evaluation,
+    finish,
+    label_of,
+    numbers,
+    unreadable,
+    with_interval,
+)
 from mjp.commands.options import EvalOutliersOptions
 from mjp.core.records import Record
 from mjp.data.opening import open_images
@@ -19,30 +28,31 @@ def run(options: EvalOutliersOptions) -> None:
     with evaluation(options, options.out) as work:
         outliers = work.open()
         known = of_classes(
-            open_images(options.inliers, "auto", options.split),
+            open_images(options.inliers, options.inliers_source, options.split),
             subset_classes("imagenet_o"),
             in_order=imagenet_synsets(),
         )
         inliers = work.chosen(known)
-        odd, readers = confidences(work, outliers, "imagenet_o", "ImageNet-O", labelled=False)
-        usual, more = confidences(work, inliers, "imagenet_o", "ImageNet, same classes")
+        odd = confidences(work, outliers, "imagenet_o", "ImageNet-O", labelled=False)
+        usual = confidences(work, inliers, "imagenet_o", "ImageNet, same classes")
         if not work.team.leads:
             return
     found = {label: (odd[label][0], usual[label][0]) for label in odd}
     records = [
         Record(
             "eval imagenet-o",
-            {**work.facts(subject, outliers), "inliers": inliers.name},
+            {**work.facts(subject, outliers.name), "inliers": inliers.name},
             {
                 **outlier_values(*found[subject.label], options.seed),
                 "inlier_accuracy": 100 * float(usual[subject.label][1].mean()),
+                "unreadable": len(work.problems),
             },
         )
         for subject in work.subjects
     ]
-    paths = draw_outliers(found, options.out)
-    notes = unreadable([*readers, *more], options.out)
-    finish(options, records, [_table(records)], paths, notes)
+    notes = unreadable(work.problems, options.out)
+    draw = partial(draw_outliers, found, options.out)
+    finish(options, records, [_table(records)], draw, notes)
 
 
 def _table(records: list[Record]) -> Table:
@@ -59,7 +69,7 @@ def _table(records: list[Record]) -> Table:
     for record in records:
         told = paper.robustness(record.conditions)
         table.add_row(
-            str(record.conditions["model"]),
+            label_of(record),
             *(with_interval(record.values, name) for name in ("aupr", "auroc", "fpr95")),
             with_interval(record.values, "inlier_accuracy"),
             *([f"{told.aupr:.1f}" if told else ""] if beside else []),

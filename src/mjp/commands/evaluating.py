@@ -1,53 +1,58 @@
 """What the verbs that evaluate have in common: models, data, conditions, where results go."""
 
 import platform
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from rich.markup import escape
 from rich.table import Table
 
 from mjp import __version__
 from mjp.commands.options import EvaluationOptions
-from mjp.commands.terminal import choose_device, hardware, results
+from mjp.commands.terminal import choose_device, hardware, meter, results
 from mjp.core.errors import ConfigError
 from mjp.core.ranges import check_count, check_ratio
 from mjp.core.records import Record, Scalar, append_records
 from mjp.core.seeds import generator_for
 from mjp.core.team import Team, joined
+from mjp.data.decoding import Decoder
 from mjp.data.feed import worker_count
 from mjp.data.opening import open_images
 from mjp.data.source import Source
 from mjp.data.subset import drawn
-from mjp.data.viewing import Reader
-from mjp.evaluate.classes import IMAGENET_CLASSES, class_outputs
-from mjp.evaluate.subject import Subject, float32_precision
+from mjp.data.viewing import Reader, View
+from mjp.evaluate.classes import class_outputs
+from mjp.evaluate.showing import Scorer, show
+from mjp.evaluate.subject import Subject, by_view, float32_precision
 from mjp.models.opening import open_models
+
+SomeScorer = TypeVar("SomeScorer", bound=Scorer)
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """An evaluation that is set up: the models on their device, and who takes part."""
+    """An evaluation that is set up: the models on their device, and who takes part.
+
+    Args:
+        batch: most images in a forward pass.
+        problems: what could not be read so far, by any process, each once.
+    """
 
     subjects: list[Subject]
     team: Team
     options: EvaluationOptions
+    batch: int
+    problems: dict[str, None] = field(default_factory=dict)
 
-    @property
-    def workers(self) -> int:
-        """Processes that decode, for this process."""
-        return worker_count(self.options.workers)
-
-    def open(self, where: str | None = None) -> Source:
+    def open(self) -> Source:
         """The images asked for, as many as were asked for."""
         options = self.options
-        source = open_images(
-            options.data if where is None else where, options.source, options.split
-        )
-        return self.chosen(source)
+        return self.chosen(open_images(options.data, options.source, options.split))
 
     def chosen(self, source: Source) -> Source:
         """As many of the source's images as were asked for."""
@@ -60,28 +65,51 @@ class Evaluation:
             for subject in self.subjects
         }
 
-    def conditions(self, source: Source) -> dict[str, Scalar]:
-        """What else decides the numbers, for records."""
+    def shown(
+        self,
+        source: Source,
+        what: str,
+        scorer: Callable[[Subject], SomeScorer],
+        decoder: Callable[[View], Decoder] | None = None,
+    ) -> Iterator[list[SomeScorer]]:
+        """Shows all images to all models; yields the scorers of those that share a view, as soon as
+        they have seen everything.
+
+        Args:
+            what: what is going on, in words.
+            decoder: makes what is shown of a picture; by default the picture itself.
+        """
+        options = self.options
+        for view, subjects in by_view(self.subjects).items():
+            scorers = [scorer(subject) for subject in subjects]
+            make = decoder or (lambda one: Decoder(source, one.transform(), 0, replace=False))
+            blocks = Reader(
+                source,
+                make(view),
+                self.team,
+                worker_count(options.workers),
+                skip_corrupt=options.skip_corrupt,
+            )
+            total = blocks.own_images * sum(one.passes for one in scorers)
+            with meter(what, total, shown=self.team.leads) as tell:
+                show(scorers, blocks, tell)
+            found = self.team.gathered(list(blocks.problems))
+            self.problems.update(dict.fromkeys(found))
+            yield scorers
+
+    def facts(self, subject: Subject, data: str) -> dict[str, Scalar]:
+        """All conditions of one model's numbers on this data."""
         return {
-            "data": source.name,
+            "data": data,
             "images_asked": self.options.images,
             "seed": self.options.seed,
+            **subject.facts(),
             "processes": self.team.size,
             "hardware": hardware(self.team.device),
             "mjp": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
         }
-
-    def facts(self, subject: Subject, source: Source) -> dict[str, Scalar]:
-        """All conditions of one model's numbers on this data."""
-        return {**self.conditions(source), **subject.facts(), "imagenet": is_imagenet(subject)}
-
-
-def is_imagenet(subject: Subject) -> bool:
-    """Whether a model tells ImageNet's thousand classes apart."""
-    known = (getattr(subject.model, "pretrained_cfg", None) or {}).get("label_names")
-    return int(subject.model.num_classes) == IMAGENET_CLASSES and not known
 
 
 @contextmanager
@@ -92,19 +120,16 @@ def evaluation(options: EvaluationOptions, out: Path, **told: Any) -> Iterator[E
         out: the folder for results, which is made before any work is done.
         told: more of what a subject is told.
     """
-    check_count("batch", options.batch)
+    if options.batch is not None:
+        check_count("batch", options.batch)
     if options.workers is not None:
         check_count("workers", options.workers, 0)
     if options.images is not None:
         check_count("images", options.images)
-    if options.crop is not None:
-        check_ratio("crop", options.crop)
-        if options.crop < 0.1:
-            raise ConfigError(f"crop is between 0.1 and 1, got {options.crop:g}")
+    check_crop(options.crop)
     claim(out)
     device = choose_device(options.device)
     with joined(device) as team, float32_precision(options.precision):
-        models = open_models(options.model, options.size)
         subjects = [
             Subject.of(
                 label,
@@ -114,9 +139,18 @@ def evaluation(options: EvaluationOptions, out: Path, **told: Any) -> Iterator[E
                 precision=options.precision,
                 **told,
             ).on(team.device, compiled=options.compile)
-            for label, model in models.items()
+            for label, model in open_models(options.model, options.size).items()
         ]
-        yield Evaluation(subjects, team, options)
+        batch = options.batch or (256 if device.type == "cuda" else 32)
+        yield Evaluation(subjects, team, options, batch)
+
+
+def check_crop(crop: float | None) -> None:
+    """Raises unless this is a share of an image that a crop can keep."""
+    if crop is not None:
+        check_ratio("crop", crop)
+        if crop < 0.1:
+            raise ConfigError(f"crop is between 0.1 and 1, got {crop:g}")
 
 
 def claim(out: Path) -> None:
@@ -132,40 +166,39 @@ def finish(
     options: Any,
     records: list[Record],
     tables: list[Table],
-    paths: list[Path],
+    draw: Callable[[], list[Path]],
     notes: tuple[str, ...] = (),
     *,
-    written: bool = False,
+    unwritten: list[Record] | None = None,
 ) -> None:
-    """Prints tables, or records for `--json`, and says where everything is.
+    """Prints tables, or records for `--json`; then writes records and, last, figures.
 
     Args:
-        written: whether the records are in their file already.
+        unwritten: those of the records that are not in their file yet; by default all.
     """
-    file = options.out / "records.jsonl"
-    if not written:
-        append_records(file, records)
+    console = results()
     if options.json:
         for record in records:
-            print(record.to_json())
-        return
-    console = results()
-    for table in tables:
+            print(record.to_json(), flush=True)
+    for table in () if options.json else tables:
         console.print(table)
     for note in notes:
-        console.print(note, markup=False, highlight=False)
-    for path in paths:
-        console.print(f"figure: {path}", markup=False, highlight=False)
-    console.print(f"records: {file}", markup=False, highlight=False)
+        print(note, file=sys.stderr if options.json else sys.stdout, flush=True)
+    file = options.out / "records.jsonl"
+    append_records(file, records if unwritten is None else unwritten)
+    for path in draw():
+        if not options.json:
+            print(f"figure: {path}")
+    if not options.json:
+        print(f"records: {file}")
 
 
-def unreadable(readers: list[Reader], out: Path) -> tuple[str, ...]:
+def unreadable(problems: Mapping[str, None], out: Path) -> tuple[str, ...]:
     """A note on images that were left out, each listed in a file."""
-    problems = {problem: None for reader in readers for problem in reader.problems}
+    listed = out / "unreadable.txt"
+    listed.unlink(missing_ok=True)
     if not problems:
         return ()
-    listed = out / "unreadable.txt"
-    listed.parent.mkdir(parents=True, exist_ok=True)
     listed.write_text("\n".join(problems) + "\n", encoding="utf-8")
     return (f"{len(problems)} images could not be read and were left out: {listed}",)
 
@@ -182,6 +215,11 @@ def with_interval(values: Mapping[str, Scalar], name: str, digits: int = 1) -> s
     if not isinstance(low, (int, float)) or not isinstance(high, (int, float)) or low != low:
         return f"{value:.2f}"
     return f"{value:.2f} [{low:.{digits}f}–{high:.{digits}f}]"
+
+
+def label_of(record: Record) -> str:
+    """What a record's model is called, for a table: nothing in it is markup."""
+    return escape(str(record.conditions["model"]))
 
 
 def numbers(table: Table, *names: str) -> None:

@@ -161,10 +161,6 @@ class ModelOptions:
     results. Several are set side by side."""
     size: tuple[int, int] | None = None
     """Height and width of the images, if not the model's own; position tables are resampled."""
-    device: str | None = None
-    """A torch device; the GPU if there is one."""
-    seed: int = 0
-    """Seed of everything that is random."""
     json: bool = False
     """Print records as JSON lines in place of tables."""
 
@@ -177,8 +173,9 @@ class EvaluationOptions(ModelOptions):
     """A folder, a Parquet or tar file, a hub data set (with --source hub), digits or positions."""
     source: SourceName = "auto"
     """What kind of data it is, where that cannot be seen."""
-    split: str = "val"
-    """Which part of the data: a subfolder, a word in file names, or the hub's split."""
+    split: str | None = None
+    """Which part of the data: a subfolder, a word in file names, or the hub's split; by default
+    the validation images, or all where there is no such part."""
     images: int | None = None
     """Evaluate on so many images, drawn at random, rather than on all."""
     crop: float | None = None
@@ -188,8 +185,12 @@ class EvaluationOptions(ModelOptions):
     """Arithmetic of the model; tf32 and bf16 are faster on a GPU."""
     compile: bool = False
     """Run the model through torch.compile; worth it for large sets."""
-    batch: int = 256
-    """Most images in a forward pass. Does not change results, but for rounding."""
+    batch: int | None = None
+    """Most images in a forward pass: 256 on a GPU, 32 on a CPU. Results differ by rounding only."""
+    device: str | None = None
+    """A torch device; the GPU if there is one."""
+    seed: int = 0
+    """Seed of everything that is random."""
     workers: int | None = None
     """Processes that decode; by default one for each core."""
     skip_corrupt: bool = False
@@ -233,7 +234,7 @@ class EvalCorruptionsOptions(EvaluationOptions):
     keep: Path | None = None
     """Folder to write the corrupted images to, in ImageNet-C's layout. All of ImageNet: 500 GB."""
     resume: bool = False
-    """Take what the records in the folder have already, and measure the rest."""
+    """Take what an earlier run in the folder found, for the same weights and conditions."""
     out: Path = Path("runs/eval-corruptions")
     """Folder for records and figures."""
 
@@ -252,6 +253,8 @@ class EvalOutliersOptions(EvaluationOptions):
 
     inliers: str
     """ImageNet's validation images; those of ImageNet-O's 200 classes are used."""
+    inliers_source: SourceName = "auto"
+    """What kind of data they are, where that cannot be seen."""
     out: Path = Path("runs/eval-imagenet-o")
     """Folder for records and figures."""
 
@@ -266,6 +269,8 @@ class ProbePositionsOptions(ModelOptions):
     """How often patches are divided into folds anew."""
     umap: bool = True
     """Also draw UMAP projections, which take some seconds."""
+    seed: int = 0
+    """Seed of the folds and of UMAP."""
     out: Path = Path("runs/probe")
     """Folder for records and figures."""
 
@@ -280,6 +285,8 @@ class ProbeAttentionOptions(ModelOptions):
     """How many pictures of a folder to show."""
     crop: float | None = None
     """Share of the resized image that the central crop keeps, if not the model's own."""
+    device: str | None = None
+    """A torch device; the GPU if there is one."""
     out: Path = Path("runs/attention")
     """Folder for records and figures."""
 

@@ -1,25 +1,25 @@
 """`mjp probe attention`: where the last self-attention of models looks, on pictures."""
 
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
+from rich.markup import escape
 from rich.table import Table
 
 from mjp import __version__
-from mjp.commands.evaluating import claim, finish, numbers
+from mjp.commands.evaluating import check_crop, claim, finish, numbers
 from mjp.commands.options import ProbeAttentionOptions
 from mjp.commands.terminal import choose_device, meter
-from mjp.core.errors import ConfigError, DataError
+from mjp.core.errors import DataError
 from mjp.core.ranges import check_count
 from mjp.core.records import Record
 from mjp.data.folder import pictures_under
 from mjp.data.source import Sample
-from mjp.evaluate.attention import AttentionMaps, attention_maps, last_attention
+from mjp.evaluate.attention import AttentionMaps, attention_grid, attention_maps, last_attention
 from mjp.evaluate.subject import Subject
-from mjp.jigsaw import PatchGrid
 from mjp.models.opening import open_models
 from mjp.report.attention import draw_heads, draw_overview
 
@@ -27,6 +27,7 @@ from mjp.report.attention import draw_heads, draw_overview
 def run(options: ProbeAttentionOptions) -> None:
     """Looks, draws, prints how widely each model looks."""
     check_count("most", options.most)
+    check_crop(options.crop)
     files = _pictures(options.images)[: options.most]
     claim(options.out)
     device = choose_device(options.device)
@@ -38,7 +39,6 @@ def run(options: ProbeAttentionOptions) -> None:
     names = _names(files)
     seen: dict[str, dict[str, np.ndarray]] = {subject.label: {} for subject in subjects}
     maps: dict[str, dict[str, AttentionMaps]] = {subject.label: {} for subject in subjects}
-    paths: list[Path] = []
     with meter("looking", len(files)) as tell:
         for name, file in zip(names, files, strict=True):
             picture = _read(file)
@@ -46,23 +46,36 @@ def run(options: ProbeAttentionOptions) -> None:
                 shown, found = _look(subject, picture, device)
                 seen[subject.label][name] = shown
                 maps[subject.label][name] = found
-            paths += draw_heads(
-                name,
-                {label: one[name] for label, one in seen.items()},
-                {label: one[name].heads[0].cpu().numpy() for label, one in maps.items()},
-                options.out,
-                f"attention-{name}",
-            )
             tell(1)
+    records = [
+        _record(subject, name, maps[subject.label][name]) for subject in subjects for name in names
+    ]
+    draw = partial(_draw, names, seen, maps, options.out)
+    finish(options, records, [_table(subjects, maps)], draw)
+
+
+def _draw(
+    names: list[str],
+    seen: dict[str, dict[str, np.ndarray]],
+    maps: dict[str, dict[str, AttentionMaps]],
+    out: Path,
+) -> list[Path]:
     means = {
         label: {name: one.mean[0].cpu().numpy() for name, one in found.items()}
         for label, found in maps.items()
     }
-    paths = draw_overview(seen, means, options.out) + paths
-    records = [
-        _record(subject, name, maps[subject.label][name]) for subject in subjects for name in names
-    ]
-    finish(options, records, [_table(subjects, maps)], paths)
+    paths = draw_overview(seen, means, out)
+    with meter("drawing", len(names)) as tell:
+        for name in names:
+            paths += draw_heads(
+                name,
+                {label: one[name] for label, one in seen.items()},
+                {label: one[name].heads[0].cpu().numpy() for label, one in maps.items()},
+                out,
+                f"attention-{name}",
+            )
+            tell(1)
+    return paths
 
 
 def _pictures(where: Path) -> list[Path]:
@@ -78,12 +91,14 @@ def _pictures(where: Path) -> list[Path]:
 
 
 def _names(files: list[Path]) -> list[str]:
-    """The files' names without their ends; numbered where two are the same."""
-    stems = [file.stem for file in files]
-    return [
-        stem if stems.count(stem) == 1 else f"{stem}-{number + 1}"
-        for number, stem in enumerate(stems)
-    ]
+    """The files' names without their ends; numbered where one was there before."""
+    names: list[str] = []
+    for file in files:
+        name, number = file.stem, 2
+        while name in names:
+            name, number = f"{file.stem}-{number}", number + 1
+        names.append(name)
+    return names
 
 
 def _read(file: Path) -> Image.Image:
@@ -100,8 +115,7 @@ def _look(
     """What the model was shown, in [0, 1], and where it looked."""
     levels = torch.as_tensor(subject.view.transform()(picture))
     images = subject.normalized(levels[None].to(device))
-    patch: Any = subject.model.patch_embed.patch_size
-    grid = PatchGrid.of(*subject.view.size, (int(patch[0]), int(patch[1])))
+    grid = attention_grid(subject.model, subject.view.size)
     return levels.permute(1, 2, 0).numpy() / 255, attention_maps(subject.model, images, grid)
 
 
@@ -121,13 +135,11 @@ def _table(subjects: list[Subject], maps: dict[str, dict[str, AttentionMaps]]) -
     numbers(table, "heads", "patches a head looks at, in effect", "attention on patches, %")
     for subject in subjects:
         found = list(maps[subject.label].values())
-        if not found:
-            raise ConfigError("there is no picture to look at")
         spread = float(np.mean([one.spread().mean().item() for one in found]))
         share = float(np.mean([one.heads.sum(dim=(2, 3)).mean().item() for one in found]))
         of = subject.view.size
         table.add_row(
-            subject.label,
+            escape(subject.label),
             found[0].query,
             str(found[0].heads.shape[1]),
             f"{spread:.1f} of {found[0].heads[0, 0].numel()} ({of[0]}x{of[1]} px)",

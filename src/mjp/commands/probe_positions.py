@@ -1,15 +1,20 @@
 """`mjp probe`: what the position embeddings of one model or several learned."""
 
+from functools import partial
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 from rich.table import Table
 
 from mjp import __version__
-from mjp.commands.evaluating import claim, finish, numbers
+from mjp.commands.evaluating import claim, finish, label_of, numbers
 from mjp.commands.options import ProbePositionsOptions
 from mjp.commands.terminal import meter
 from mjp.core.errors import ConfigError
 from mjp.core.ranges import check_count
 from mjp.core.records import Record, Scalar
+from mjp.evaluate.classes import is_imagenet
 from mjp.evaluate.positions import (
     Projection,
     project,
@@ -18,6 +23,7 @@ from mjp.evaluate.positions import (
     spectrum,
     spectrum_values,
 )
+from mjp.evaluate.subject import fingerprint
 from mjp.jigsaw import PatchGrid
 from mjp.models.backbone import MJPBackbone
 from mjp.models.opening import architecture_of, open_models
@@ -42,12 +48,21 @@ def run(options: ProbePositionsOptions) -> None:
         except ConfigError as error:
             raise ConfigError(f"{label}: {error}") from error
         tables[label] = table.double().numpy()
-    methods: tuple[Projection, ...] = ("pca", "umap") if options.umap else ("pca",)
-    paths, records = [], []
-    with meter("probing", len(tables) * (1 + 2 * len(methods))) as tell:
+    records = []
+    with meter("regressing", len(tables)) as tell:
         for label, model in models.items():
             records.append(_measure(label, model, tables[label], grids[label], options))
             tell(1)
+    draw = partial(_draw, tables, grids, options)
+    finish(options, records, [_table(records, options)], draw)
+
+
+def _draw(
+    tables: dict[str, np.ndarray], grids: dict[str, PatchGrid], options: ProbePositionsOptions
+) -> list[Path]:
+    methods: tuple[Projection, ...] = ("pca", "umap") if options.umap else ("pca",)
+    paths = []
+    with meter("projecting", 2 * len(methods) * len(tables)) as tell:
         for method in methods:
             for dimensions in (2, 3):
                 points = {}
@@ -57,21 +72,24 @@ def run(options: ProbePositionsOptions) -> None:
                 paths += draw_projections(points, grids, method, options.out)
     paths += draw_similarity({n: similarity(t, grids[n]) for n, t in tables.items()}, options.out)
     paths += draw_spectrum({n: spectrum(t) for n, t in tables.items()}, options.out)
-    finish(options, records, [_table(records, options)], paths)
+    return paths
 
 
 def _measure(
-    label: str, model: object, table: np.ndarray, grid: PatchGrid, options: ProbePositionsOptions
+    label: str, model: Any, table: np.ndarray, grid: PatchGrid, options: ProbePositionsOptions
 ) -> Record:
     seeds = range(options.seed, options.seed + options.repeats)
     errors = regress(table, grid, seeds, options.folds)
     config = model.mjp_config if isinstance(model, MJPBackbone) else None
     conditions: dict[str, Scalar] = {
         "model": label,
-        "architecture": architecture_of(model),  # type: ignore[arg-type]
+        "architecture": architecture_of(model),
         "mjp_ratio": None if config is None else config.ratio,
         "mjp_positions": None if config is None else config.positions,
         "mjp_localization": None if config is None else config.localization,
+        "mjp_pixels": None if config is None else config.pixels,
+        "imagenet": is_imagenet(model),
+        "weights": fingerprint(model),
         "rows": grid.rows,
         "cols": grid.cols,
         "dim": table.shape[1],
@@ -115,6 +133,10 @@ def _table(records: list[Record], options: ProbePositionsOptions) -> Table:
             f"{values['effective_rank']:.1f}",
         ]
         if beside:
-            line.append(f"{told.one[0]:.3f}, {told.two[0]:.3f}" if told else "")
-        table.add_row(str(conditions["model"]), *line)
+            line.append(
+                f"{told.one[0]:.3f} ± {told.one[1]:.3f}, {told.two[0]:.3f} ± {told.two[1]:.3f}"
+                if told
+                else ""
+            )
+        table.add_row(label_of(record), *line)
     return table

@@ -26,7 +26,7 @@ def progress() -> Progress:
     """A progress bar on stderr; silent where stderr is no terminal."""
     console = Console(file=sys.stderr)
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),

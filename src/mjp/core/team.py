@@ -46,6 +46,14 @@ class Team:
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
+    def gathered(self, texts: list[str]) -> list[str]:
+        """The texts of all processes, in the order of their ranks, in each of them."""
+        if self.size == 1:
+            return texts
+        found: list[list[str]] = [[] for _ in range(self.size)]
+        dist.all_gather_object(found, texts)
+        return [text for part in found for text in part]
+
     def wait(self) -> None:
         """Until every process is here."""
         if self.size > 1:

@@ -48,11 +48,7 @@ def corrupt(picture: np.ndarray, name: str, severity: int, seed: int) -> np.ndar
     from imagecorruptions import corrupt as corrupted  # Numba and OpenCV: a second or two.
 
     check_corruption(name)
-    if min(picture.shape[:2]) < SMALLEST_SIDE:
-        raise ConfigError(
-            f"corruptions are for images of at least {SMALLEST_SIDE}x{SMALLEST_SIDE} pixels, not "
-            f"{picture.shape[0]}x{picture.shape[1]}"
-        )
+    _check_side(picture.shape[:2])
     if name in FAST:
         return FAST[name](picture, severity)
     state = np.random.get_state()
@@ -71,6 +67,24 @@ def corrupt(picture: np.ndarray, name: str, severity: int, seed: int) -> np.ndar
     finally:
         np.random.set_state(state)
     return made
+
+
+def _check_side(size: tuple[int, ...]) -> None:
+    if min(size) < SMALLEST_SIDE:
+        raise ConfigError(
+            f"corruptions are for images of at least {SMALLEST_SIDE}x{SMALLEST_SIDE} pixels, not "
+            f"{size[0]}x{size[1]}"
+        )
+
+
+def _check_folder_names(source: Source) -> None:
+    """Raises where a class could not be, or should not be, the name of a folder."""
+    for name in source.classes:
+        if not name or name.startswith(".") or any(mark in name for mark in "/\\\0"):
+            raise DataError(
+                f"{source.name}: the class {name!r} cannot be a folder's name, so --keep cannot "
+                "write it"
+            )
 
 
 def check_corruption(name: str) -> None:
@@ -103,6 +117,9 @@ class CorruptingDecoder(Decoder):
         keep: Path | None = None,
     ) -> None:
         check_corruption(corruption)
+        _check_side(view.size)
+        if keep is not None:
+            _check_folder_names(source)
         super().__init__(source, view.transform(), seed, replace=False)
         self._corruption = corruption
         self._quality = quality
@@ -157,6 +174,8 @@ def find_prepared(root: Path) -> dict[str, list[Path]]:
             continue
         folders = [place / str(severity) for severity in SEVERITIES]
         missing = [folder.name for folder in folders if not folder.is_dir()]
+        if len(missing) == len(folders):
+            continue  # A class that is called so, in a clean set.
         if missing:
             raise DataError(f"{place} has no severity {', '.join(missing)}")
         found[name] = folders

@@ -15,7 +15,11 @@ SATURATIONS = ((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2))
 
 
 def zoom_blur(picture: np.ndarray, severity: int) -> np.ndarray:
-    """The mean of the picture and of ever larger zooms into its middle."""
+    """The mean of the picture and of ever larger zooms into its middle.
+
+    At some sizes, scipy's zoom rounds its way past the last row or column and leaves it black; this
+    does not.
+    """
     end, step = ZOOMS[severity - 1]
     factors = np.arange(1, end, step)
     image = torch.from_numpy(picture.astype(np.float32) / 255).permute(2, 0, 1)[None]

@@ -17,6 +17,8 @@ from mjp.data.tars import TarSource
 Split = Literal["train", "val"]
 Classes = tuple[str, ...] | None
 EMBEDDED = ("digits", "positions")
+VALIDATION = ("val", "validation")
+"""What folders of validation images are called."""
 
 
 def open_source(settings: DataSettings, split: Split, classes: Classes = None) -> Source:
@@ -35,19 +37,19 @@ def open_both(settings: DataSettings) -> tuple[Source, Source]:
     return train, open_source(settings, "val", train.classes)
 
 
-def open_images(where: str, source: SourceName = "auto", split: str = "val") -> Source:
+def open_images(where: str, source: SourceName = "auto", split: str | None = None) -> Source:
     """Images to evaluate on, by what a person calls them.
 
     Args:
         where: a folder, a Parquet or tar file, a data set on the hub, or `digits` or `positions`,
             which are embedded.
-        split: which part of it; a folder or files without such a part are taken whole.
+        split: which part of it; for None, its validation part where there is one, else all.
     """
     if source in EMBEDDED or (source == "auto" and where in EMBEDDED):
         name = where if where in EMBEDDED else source
         return SOURCES[name](DataSettings(source=name), "val", None)  # type: ignore[arg-type]
     if source == "hub":
-        return HubSource(where, split, None)
+        return HubSource(where, split or "validation", None)
     root = Path(where).expanduser()
     if root.is_file():
         return _open_files([root], root.suffix.removeprefix("."))
@@ -56,8 +58,10 @@ def open_images(where: str, source: SourceName = "auto", split: str = "val") -> 
     if source == "auto":
         source = _kind_of(root)
     if source == "folder":
-        part = root / split
-        return FolderSource(part if part.is_dir() else root)
+        if split is not None:
+            return FolderSource(root / split)
+        parts = [root / name for name in VALIDATION if (root / name).is_dir()]
+        return FolderSource(parts[0] if parts else root)
     ending = "parquet" if source == "parquet" else "tar"
     return _open_files(_part(sorted(root.rglob(f"*.{ending}")), root, ending, split), ending)
 
@@ -70,17 +74,17 @@ def _open_files(files: list[Path], ending: str) -> Source:
     raise DataError(f"{files[0]} is neither a .parquet nor a .tar; name the folder of the pictures")
 
 
-def _part(files: list[Path], root: Path, ending: str, split: str) -> list[Path]:
+def _part(files: list[Path], root: Path, ending: str, split: str | None) -> list[Path]:
     """The files of a split: those with its word in their names; all, where only one is there."""
-    named = [path for path in files if split in path.name]
     if not files:
         raise DataError(f"there is no .{ending} file under {root}")
-    if named or len(files) == 1:
+    named = [path for path in files if (split or "val") in path.name]
+    if named or (len(files) == 1 and split is None):
         return named or files
     there = ", ".join(path.name for path in files[:5])
     raise DataError(
-        f"no .{ending} file under {root} has {split!r} in its name; choose with --split, or name "
-        f"one file. There is {there}"
+        f"no .{ending} file under {root} has {split or 'val'!r} in its name; choose with --split, "
+        f"or name one file. There is {there}"
     )
 
 

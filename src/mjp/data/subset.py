@@ -48,7 +48,8 @@ def of_classes(
     """
     names = source.classes
     if not set(names) & set(classes) and len(names) == len(in_order):
-        names = in_order
+        numbered = set(names) == set(map(str, range(len(names))))  # As folders: 0, 1, 10, 11, 2, …
+        names = tuple(in_order[int(name)] for name in names) if numbered else in_order
     wanted = [number for number, name in enumerate(names) if name in set(classes)]
     if not wanted:
         raise DataError(

@@ -95,9 +95,19 @@ class Reader:
         self.problems: dict[str, None] = {}
         """What could not be read so far, each once."""
 
+    @property
+    def own_images(self) -> int:
+        """How many images this process gets."""
+        return sum(len(self._indices(number)) for number in self._numbers)
+
+    @property
+    def _numbers(self) -> list[int]:
+        """The blocks of this process."""
+        blocks = -(-len(self.source) // BLOCK)
+        return list(range(blocks))[self._team.rank :: self._team.size]
+
     def __iter__(self) -> Iterator[Block]:
-        starts = range(0, len(self.source), BLOCK)
-        numbers = list(range(len(starts)))[self._team.rank :: self._team.size]
+        numbers = self._numbers
         if not numbers:
             return
         own = torch.cat([self._indices(number) for number in numbers])

@@ -58,6 +58,11 @@ def attention_maps(
             "weights"
         )
     weights = seen[-1].float()
+    if not torch.allclose(weights.sum(dim=-1), weights.new_ones(()), atol=0.02):
+        raise UnsupportedModelError(
+            f"the {type(attention).__name__} of this {type(model).__name__} changes its weights "
+            "after the softmax, so they are no shares of attention"
+        )
     if weights.dim() != 4 or weights.shape[-1] < grid.num_patches:
         raise UnsupportedModelError(
             f"the last attention of this {type(model).__name__} has weights of shape "
@@ -71,6 +76,20 @@ def attention_maps(
         query[:, :, prefix:].unflatten(2, (grid.rows, grid.cols)),
         "class token" if has_class_token else "mean over all patches",
     )
+
+
+def attention_grid(model: Any, size: tuple[int, int]) -> PatchGrid:
+    """The grid of a model's tokens in images of this height and width."""
+    embed = getattr(model, "patch_embed", None)
+    if embed is None or getattr(embed, "grid_size", None) is None:
+        raise UnsupportedModelError(
+            f"this {type(model).__name__} does not say what grid its tokens lie on"
+        )
+    if getattr(model, "dynamic_img_size", False):
+        rows, cols = embed.dynamic_feat_size(size)
+    else:
+        rows, cols = embed.grid_size
+    return PatchGrid(int(rows), int(cols))
 
 
 def last_attention(model: Any) -> Any:

@@ -25,18 +25,19 @@ def class_outputs(model: Any, classes: tuple[str, ...], data: str) -> Int64[Tens
     outputs = int(model.num_classes)
     if outputs < 1:
         raise DataError("this model has no classifier, so there is nothing to be right or wrong")
-    known = (getattr(model, "pretrained_cfg", None) or {}).get("label_names")
-    if known and len(known) == outputs:
-        by_name = {str(name): [number] for number, name in enumerate(known)}
-        if _are_numbers(classes) and len(classes) == outputs:
-            return torch.arange(outputs)
-        return _matched(by_name, classes, data, f"the model's {outputs} classes")
-    if all(WORDNET.fullmatch(name) for name in classes) and outputs == IMAGENET_CLASSES:
-        return _matched(_imagenet(), classes, data, "ImageNet's 1000 classes")
-    if len(classes) == outputs:
+    if len(classes) == outputs and set(classes) == set(map(str, range(outputs))):
+        return torch.tensor([int(name) for name in classes])  # Folders 0, 1, 10, 11, 2, …
+    known = _label_names(model)
+    if known:
+        by_name = {name: [number] for number, name in enumerate(known)}
+        if all(name in by_name for name in classes) or not is_imagenet(model):
+            return _matched(by_name, classes, data, f"the model's {outputs} classes")
+    if all(WORDNET.fullmatch(name) for name in classes) and is_imagenet(model):
+        return _from_imagenet(model, classes, data)
+    if len(classes) == outputs and not known:
         return torch.arange(outputs)
-    if outputs == IMAGENET_CLASSES and not _are_numbers(classes):
-        return _matched(_imagenet(), classes, data, "ImageNet's 1000 classes")
+    if is_imagenet(model) and not all(name.isdecimal() for name in classes):
+        return _from_imagenet(model, classes, data)
     raise DataError(
         f"{data} has {len(classes)} classes and the model {outputs} outputs, and nothing says "
         "which output stands for which class; name the classes of the data as the model's, or by "
@@ -49,8 +50,40 @@ def imagenet_synsets() -> tuple[str, ...]:
     return tuple(ImageNetInfo().label_names())
 
 
-def _are_numbers(classes: tuple[str, ...]) -> bool:
-    return classes == tuple(map(str, range(len(classes))))
+def is_imagenet(model: Any) -> bool:
+    """Whether a model tells ImageNet's thousand classes apart, as far as it says."""
+    known = _label_names(model)
+    return int(model.num_classes) == IMAGENET_CLASSES and (
+        not known or _places_in_imagenet(known) is not None
+    )
+
+
+def _label_names(model: Any) -> tuple[str, ...]:
+    """What a model calls its outputs; empty where it does not say."""
+    known = (getattr(model, "pretrained_cfg", None) or {}).get("label_names") or ()
+    return tuple(map(str, known)) if len(known) == int(model.num_classes) else ()
+
+
+def _places_in_imagenet(names: tuple[str, ...]) -> list[int] | None:
+    """Where in ImageNet's order each name stands; None unless they are its thousand classes."""
+    if set(names) == set(map(str, range(IMAGENET_CLASSES))):
+        return [int(name) for name in names]
+    table = _imagenet()
+    found = [table.get(name) or table.get(_plain(name), []) for name in names]
+    # Two classes are called crane, and two maillot: these stand where order puts them.
+    places = [
+        one[0] if len(one) == 1 else number if number in one else -1
+        for number, one in enumerate(found)
+    ]
+    return places if sorted(places) == list(range(IMAGENET_CLASSES)) else None
+
+
+def _from_imagenet(model: Any, classes: tuple[str, ...], data: str) -> Int64[Tensor, " classes"]:
+    """The outputs of a model of ImageNet for classes that are called as ImageNet's."""
+    places = _matched(_imagenet(), classes, data, "ImageNet's 1000 classes")
+    known = _label_names(model)
+    order = _places_in_imagenet(known) if known else None
+    return places if order is None else torch.tensor(order).argsort()[places]
 
 
 def _matched(

@@ -47,6 +47,7 @@ class ConfidenceScorer:
         batch: int = BLOCK,
     ) -> None:
         self.subject = subject
+        self.passes = 1
         self._outputs = outputs.to(team.device)
         self._places = places.to(team.device)
         self._team = team
@@ -54,9 +55,9 @@ class ConfidenceScorer:
         self._rows = torch.zeros(images, 3, dtype=torch.float64, device=team.device)
 
     @torch.inference_mode()
-    def add(self, block: Block) -> None:
+    def add(self, block: Block, tell: Callable[[int], None]) -> None:
         """Runs the model on a block of images."""
-        logits = self.subject.logits(block.images, self._batch)
+        logits = self.subject.logits(block.images, self._batch, tell)
         confidence, best = logits[:, self._outputs].double().softmax(dim=1).max(dim=1)
         right = best == self._places[block.labels]
         first = int(block.indices[0])
@@ -98,8 +99,13 @@ def natural_values(
         **accuracy.scaled(100.0).values("accuracy"),
         "images": len(correct),
     }
-    values |= _resampled(("aurra", "calibration_error"), measured, len(correct), seed)
-    return values
+    found = _resampled(("aurra", "calibration_error"), measured, len(correct), seed)
+    # Resampling adds noise, which a distance only grows by: the interval is that of the growth,
+    # turned around (the basic bootstrap).
+    point, low, high = (float(str(found[f"calibration_error{e}"])) for e in ("", "_low", "_high"))
+    found["calibration_error_low"] = max(0.0, 2 * point - high)
+    found["calibration_error_high"] = max(point, 2 * point - low)
+    return values | found
 
 
 def outlier_values(

@@ -1,6 +1,6 @@
 """Errors under corruption: ImageNet-C, from its files or made of clean images on the way."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,24 +39,29 @@ class ErrorCounter:
         batch: int = BLOCK,
     ) -> None:
         self.subject = subject
+        self.passes = versions
         self._outputs = outputs.to(team.device)
         self._team = team
         self._batch = batch
         self._rows = torch.zeros(images, 1 + versions, device=team.device)
 
     @torch.inference_mode()
-    def add(self, block: Block) -> None:
+    def add(self, block: Block, tell: Callable[[int], None]) -> None:
         """Runs the model on all versions of a block's images."""
         images = block.images if block.images.dim() == 5 else block.images[:, None]
         count, versions = images.shape[:2]
         labels = self._outputs[block.labels].repeat_interleave(versions)
-        wrong = self.subject.logits(images.flatten(0, 1), self._batch).argmax(dim=1) != labels
+        logits = self.subject.logits(images.flatten(0, 1), self._batch, tell)
+        wrong = logits.argmax(dim=1) != labels
         first = int(block.indices[0])
         self._rows[first : first + count, 0] = block.readable.float()
         self._rows[first : first + count, 1:] = wrong.reshape(count, versions).float()
 
     def errors(self) -> Float[np.ndarray, "images versions"]:
-        """1 for wrong and 0 for right, for every image that was read, over all processes."""
+        """1 for wrong and 0 for right, for every image that was read, over all processes.
+
+        Images that could not be read are left out.
+        """
         rows = self._team.total(self._rows).cpu().numpy()
         counted = rows[:, 0] > 0
         if not counted.any():
@@ -72,35 +77,45 @@ class CorruptionErrors:
         severities: error at each severity.
         mean: over the severities, with its interval.
         images: mean error of each image, where all corruptions are of the same images.
+        counts: images that were read, at each severity.
+        unreadable: images that could not be read, at all severities together.
     """
 
     severities: tuple[float, ...]
     mean: Estimate
     images: Float[np.ndarray, " images"] | None
+    counts: tuple[int, ...]
+    unreadable: int
 
     @classmethod
     def of(
-        cls, errors: Sequence[Float[np.ndarray, " images"]], seed: int, *, paired: bool
+        cls,
+        errors: Sequence[Float[np.ndarray, " images"]],
+        seed: int,
+        *,
+        paired: bool,
+        unreadable: int = 0,
     ) -> "CorruptionErrors":
         """From 1 for wrong and 0 for right, of each image at each severity."""
         severities = tuple(float(one.mean()) for one in errors)
-        if len({len(one) for one in errors}) > 1:
-            return cls(severities, Estimate(float(np.mean(severities)), NAN, NAN), None)
+        counts = tuple(len(one) for one in errors)
+        if len(set(counts)) > 1:
+            mean = Estimate(float(np.mean(severities)), NAN, NAN)
+            return cls(severities, mean, None, counts, unreadable)
         each = np.stack(errors, axis=1).mean(axis=1)
         mean = estimates(each[:, None], seed_for(seed, "bootstrap"))[0]
-        return cls(severities, mean, each if paired else None)
+        return cls(severities, mean, each if paired else None, counts, unreadable)
 
 
-def corruption_record(
-    name: str, found: CorruptionErrors, facts: Mapping[str, Scalar], *, imagenet: bool
-) -> Record:
+def corruption_record(name: str, found: CorruptionErrors, facts: Mapping[str, Scalar]) -> Record:
     """Errors in percent; over AlexNet's where the classes are ImageNet's."""
     values: dict[str, Scalar] = {
         f"error_{severity}": 100 * error
         for severity, error in zip(SEVERITIES, found.severities, strict=True)
     }
     values |= found.mean.scaled(100.0).values("error")
-    alexnet = ALEXNET_ERRORS.get(name) if imagenet else None
+    values |= {"images": found.counts[0], "unreadable": found.unreadable}
+    alexnet = ALEXNET_ERRORS.get(name) if facts.get("imagenet") else None
     values["relative_to_alexnet"] = None if alexnet is None else 100 * found.mean.mean / alexnet
     return Record("eval corruption", {**facts, "corruption": name}, values)
 
@@ -110,8 +125,6 @@ def summary_record(
     clean: float | None,
     facts: Mapping[str, Scalar],
     seed: int,
-    *,
-    imagenet: bool,
 ) -> Record:
     """mCE, normalised by AlexNet and not, where all fifteen corruptions were measured."""
     common = [name for name in CORRUPTIONS if name in errors]
@@ -124,7 +137,7 @@ def summary_record(
         plain = float(np.mean([np.mean(one) for one in severities.values()]))
         equal = dict.fromkeys(common, 1.0)
         values |= _estimate(plain, errors, equal, seed).scaled(100.0).values("mean_error")
-        if imagenet:
+        if facts.get("imagenet"):
             point = mean_corruption_error(severities)
             weights = {name: 1 / ALEXNET_ERRORS[name] for name in common}
             values |= _estimate(point, errors, weights, seed).scaled(100.0).values("mce")

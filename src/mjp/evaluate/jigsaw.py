@@ -5,6 +5,7 @@ predicted class stays the same; Diff. Norm. is the mean Euclidean distance betwe
 before the classifier. All are measured in one pass over the images.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +21,9 @@ from mjp.core.team import Team
 from mjp.data.viewing import BLOCK, Block
 from mjp.evaluate.bootstrap import Estimate, estimates
 from mjp.evaluate.subject import Subject
-from mjp.jigsaw import JigsawPlan, sample_plan
+from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
+
+_JIGSAW_VALUES = (("accuracy", 100.0), ("consistency", 100.0), ("diff_norm", 1.0))
 
 RATIOS = (0.03, 0.09, 0.15, 0.21, 0.27, 0.5, 0.9)
 
@@ -44,6 +47,11 @@ class JigsawSettings:
         if len(set(self.ratios)) < len(self.ratios):
             raise ConfigError(f"ratios lists a value twice: {self.ratios}")
         check_count("draws", self.draws)
+
+
+def images_shown(settings: JigsawSettings) -> int:
+    """How often a model runs on each image: once without a jigsaw, and once on each."""
+    return 1 + len(settings.ratios) * settings.draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +93,8 @@ class JigsawScorer:
         batch: int = BLOCK,
     ) -> None:
         self.subject = subject
+        self.passes = images_shown(settings)
+        self._grid = subject.grid  # Raises where the images cannot be cut into patches.
         self._settings = settings
         self._team = team
         self._batch = batch
@@ -94,14 +104,14 @@ class JigsawScorer:
         self._rows = torch.zeros(images, columns, device=team.device)
 
     @torch.inference_mode()
-    def add(self, block: Block) -> None:
+    def add(self, block: Block, tell: Callable[[int], None]) -> None:
         """Runs the model on a block of images and on their jigsaws."""
         plans = self._plans(block)
         for rows in torch.arange(len(block.indices)).split(self._batch):
             part = slice(int(rows[0]), int(rows[-1]) + 1)
             images = self.subject.normalized(block.images[part])
             labels = block.labels[part] if self._among_data else self._outputs[block.labels[part]]
-            scored = self._score(images, labels, [plan[part] for plan in plans])
+            scored = self._score(images, labels, [plan[part] for plan in plans], tell)
             first = int(block.indices[part][0])
             self._rows[first : first + len(rows)] = torch.cat(
                 (block.readable[part].float()[:, None], scored), dim=1
@@ -121,24 +131,34 @@ class JigsawScorer:
                     step=block.number,
                     device=self._team.device,
                 )
-                plans.append(sample_plan(self.subject.grid, BLOCK, ratio, generator))
+                plans.append(sample_plan(self._grid, BLOCK, ratio, generator))
         return [plan[: len(block.indices)] for plan in plans]
 
     def _score(
-        self, images: Tensor, labels: Int64[Tensor, " batch"], plans: list[JigsawPlan]
+        self,
+        images: Tensor,
+        labels: Int64[Tensor, " batch"],
+        plans: list[JigsawPlan],
+        tell: Callable[[int], None],
     ) -> Float[Tensor, "batch columns"]:
         logits, feature = self._answers(images)
-        best = logits.topk(min(5, logits.shape[1]), dim=1).indices
-        right = best == labels[:, None]
-        columns = [right[:, 0].float(), right.any(dim=1).float()]
+        tell(len(images))
+        # The largest is found the same way with and without the jigsaw: bf16 logits often tie.
+        best = logits.argmax(dim=1)
+        first_five = logits.topk(min(5, logits.shape[1]), dim=1).indices
+        columns = [
+            (best == labels).float(),
+            (first_five == labels[:, None]).any(dim=1).float(),
+        ]
         for plan in plans:
             other, other_feature = self._answers(images, plan)
             prediction = other.argmax(dim=1)
             columns += [
-                (prediction == best[:, 0]).float(),
+                (prediction == best).float(),
                 (prediction == labels).float(),
                 (other_feature - feature).norm(dim=1),
             ]
+            tell(len(images))
         return torch.stack(columns, dim=1)
 
     def _answers(self, images: Tensor, plan: JigsawPlan | None = None) -> tuple[Tensor, Tensor]:
@@ -171,23 +191,24 @@ def _columns(scores: Scores) -> Float[np.ndarray, "images columns"]:
     return table[scores.counted].astype(np.float64)
 
 
-_JIGSAW_VALUES = (("accuracy", 100.0), ("consistency", 100.0), ("diff_norm", 1.0))
-
-
 def to_records(
-    subject: Subject, scores: Scores, settings: JigsawSettings, conditions: dict[str, Scalar]
+    grid: PatchGrid, scores: Scores, settings: JigsawSettings, conditions: Mapping[str, Scalar]
 ) -> list[Record]:
-    """One record of accuracy, and one for each ratio; shares in percent, with 95 % intervals."""
+    """One record of accuracy, and one for each ratio; shares in percent, with 95 % intervals.
+
+    Args:
+        grid: of the patches that moved.
+    """
     table = _columns(scores)
     found = estimates(table, seed_for(settings.seed, "bootstrap"))
-    facts = {**conditions, **subject.facts()}
+    facts = dict(conditions)
     counts: dict[str, Scalar] = {
         "images": len(table),
         "unreadable": int((~scores.counted).sum()),
     }
     values = found[0].scaled(100.0).values("top1") | found[1].scaled(100.0).values("top5")
     records = [Record("eval accuracy", facts, {**values, **counts})]
-    patches = subject.grid.num_patches
+    patches = grid.num_patches
     for place, ratio in enumerate(settings.ratios):
         own = found[2 + 3 * place : 5 + 3 * place]
         values = {}

@@ -56,7 +56,7 @@ def regress(
 
 def _held_out_error(table: Table, target: np.ndarray, folds: int, seed: int) -> float:
     predicted = np.empty_like(target)
-    divided = KFold(folds, shuffle=True, random_state=seed)
+    divided = KFold(folds, shuffle=True, random_state=seed % 2**32)
     for known, held_out in divided.split(table):
         predicted[held_out] = (
             LinearRegression().fit(table[known], target[known]).predict(table[held_out])
@@ -80,7 +80,7 @@ def project(
             n_components=dimensions,
             n_neighbors=min(15, len(table) - 1),
             init="spectral" if len(table) > 20 else "random",
-            random_state=seed,
+            random_state=seed % 2**32,
             n_jobs=1,
         ).fit_transform(table)
     return fitted

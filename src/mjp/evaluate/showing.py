@@ -8,15 +8,19 @@ from mjp.data.viewing import Block
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Whoever looks at every block and keeps what came out."""
+    """Whoever looks at every block and keeps what came out.
 
-    def add(self, block: Block) -> None:
-        """Looks at a block of images."""
+    `passes` is how often its model runs on each image.
+    """
+
+    passes: int
+
+    def add(self, block: Block, tell: Callable[[int], None]) -> None:
+        """Looks at a block of images; tells how many images the model has run on since."""
 
 
 def show(scorers: Iterable[Scorer], blocks: Iterable[Block], tell: Callable[[int], None]) -> None:
-    """Shows every block to every scorer; tells how many images it has shown since."""
+    """Shows every block to every scorer."""
     for block in blocks:
         for scorer in scorers:
-            scorer.add(block)
-        tell(len(block.indices))
+            scorer.add(block, tell)

@@ -1,5 +1,6 @@
 """`Subject`: a model to be measured, what it is shown, and how a jigsaw reaches it."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -8,12 +9,14 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float, UInt8
 from timm.data import resolve_model_data_config
+from timm.layers import to_2tuple
 from torch import Tensor
 
 from mjp.core.errors import ConfigError
 from mjp.core.records import Scalar
 from mjp.data.batch import ImageFormat
 from mjp.data.viewing import View
+from mjp.evaluate.classes import is_imagenet
 from mjp.jigsaw import JigsawPlan, PatchGrid
 from mjp.models.backbone import MJPBackbone
 from mjp.models.opening import architecture_of
@@ -52,6 +55,7 @@ class Subject:
         patch: height and width in pixels of the patches that a jigsaw moves.
         plans_inside: whether the model takes the plan itself, with its unknown positions; else the
             pixels are moved before it sees them.
+        weights: a fingerprint of them, so that records of two models are never taken for one's.
         runner: runs the model; compiled where that was asked for.
     """
 
@@ -61,6 +65,7 @@ class Subject:
     image_format: ImageFormat
     patch: tuple[int, int]
     plans_inside: bool
+    weights: str
     precision: Precision = "fp32"
     runner: Callable[..., tuple[Tensor, Tensor]] = run_once
 
@@ -97,21 +102,20 @@ class Subject:
                 f"{label} moves patches of {model.patch_shape()}; --patch {patch} is for a jigsaw "
                 "in pixel space: add --jigsaw pixels"
             )
-        moved = (patch, patch) if patch is not None else _patch_of(model)
-        PatchGrid.of(*view.size, moved)  # Raises where the images cannot be cut into patches.
         return cls(
             label=label,
             model=model,
             view=view,
             image_format=ImageFormat(view.size, tuple(told["mean"]), tuple(told["std"])),
-            patch=moved,
+            patch=(patch, patch) if patch is not None else _patch_of(model),
             plans_inside=inside,
+            weights=fingerprint(model),
             precision=precision,
         )
 
     @property
     def grid(self) -> PatchGrid:
-        """The patches that a jigsaw moves."""
+        """The patches that a jigsaw moves; an error where the images cannot be cut into such."""
         return PatchGrid.of(*self.view.size, self.patch)
 
     @property
@@ -130,9 +134,12 @@ class Subject:
             "model": self.label,
             "architecture": architecture_of(self.model),
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "weights": self.weights,
             "mjp_ratio": None if config is None else config.ratio,
             "mjp_positions": None if config is None else config.positions,
             "mjp_localization": None if config is None else config.localization,
+            "mjp_pixels": None if config is None else config.pixels,
+            "imagenet": is_imagenet(self.model),
             "jigsaw": self.jigsaw,
             "patch": "x".join(map(str, self.patch)),
             "image_size": "x".join(map(str, self.view.size)),
@@ -163,11 +170,17 @@ class Subject:
         return logits.float(), feature.float()
 
     def logits(
-        self, images: UInt8[Tensor, "batch 3 height width"], batch: int
+        self,
+        images: UInt8[Tensor, "batch 3 height width"],
+        batch: int,
+        tell: Callable[[int], None],
     ) -> Float[Tensor, "batch classes"]:
-        """Logits of images in levels, so many at a time."""
-        parts = images.split(batch)
-        return torch.cat([self.answers(self.normalized(part))[0] for part in parts])
+        """Logits of images in levels, so many at a time; tells how many are done."""
+        found = []
+        for part in images.split(batch):
+            found.append(self.answers(self.normalized(part))[0])
+            tell(len(part))
+        return torch.cat(found)
 
     def _arithmetic(self, device: torch.device) -> AbstractContextManager[None]:
         """The precision that the model runs in."""
@@ -190,6 +203,15 @@ def float32_precision(precision: Precision) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = cudnn
 
 
+def fingerprint(model: Any) -> str:
+    """A short text that depends on every weight."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
 def by_view(subjects: Iterable[Subject]) -> dict[View, list[Subject]]:
     """The subjects that are shown the same cut of a picture, so that it is decoded once."""
     groups: dict[View, list[Subject]] = {}
@@ -200,7 +222,10 @@ def by_view(subjects: Iterable[Subject]) -> dict[View, list[Subject]]:
 
 def _own_size(model: Any) -> tuple[int, int] | None:
     size = getattr(getattr(model, "patch_embed", None), "img_size", None)
-    return None if size is None else (int(size[0]), int(size[1]))
+    if size is None:
+        return None
+    high, wide = to_2tuple(size)
+    return int(high), int(wide)
 
 
 def _patch_of(model: Any) -> tuple[int, int]:
@@ -210,5 +235,6 @@ def _patch_of(model: Any) -> tuple[int, int]:
     side = getattr(getattr(model, "patch_embed", None), "patch_size", None)
     # Only where patches stay patches through the model; a Swin's 4x4 tokens are merged.
     if side is not None and getattr(model, "blocks", None) is not None:
-        return int(side[0]), int(side[1])
+        high, wide = to_2tuple(side)
+        return int(high), int(wide)
     return DEFAULT_PATCH, DEFAULT_PATCH

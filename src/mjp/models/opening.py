@@ -41,16 +41,21 @@ class ModelName:
     def parse(cls, text: str) -> "ModelName":
         """Takes apart what was written; a path that exists is taken as it is."""
         label, source, weights = "", text.strip(), None
-        if not Path(source).expanduser().exists():
+        if not source.startswith(("hf-hub:", "local-dir:")) and not _exists(source):
             before, equals, after = source.partition("=")
             if equals and "@" not in before:
                 label, source = before.strip(), after.strip()
-            if not source.startswith("hf-hub:") and not Path(source).expanduser().exists():
+            complete = source.startswith(("hf-hub:", "local-dir:")) or _exists(source)
+            if not complete:
                 source, _, file = source.partition("@")
                 weights = file or None
         if not source:
             raise ConfigError(f"{text!r} names no model; write [LABEL=]MODEL[@WEIGHTS]")
         return cls(label or _short(source), source, weights)
+
+
+def _exists(path: str) -> bool:
+    return Path(path).expanduser().exists()
 
 
 def _short(source: str) -> str:

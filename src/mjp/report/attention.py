@@ -23,12 +23,11 @@ def draw_overview(
         means: (rows, cols), by model and image.
     """
     labels, names = list(means), list(next(iter(means.values())))
-    with styled() as plt:
-        figure, axes = plt.subplots(
+    with styled() as subplots:
+        figure, axes = subplots(
             len(names),
             1 + len(labels),
             figsize=(3.1 * (1 + len(labels)), 0.4 + 3.1 * len(names)),
-            layout="constrained",
             squeeze=False,
         )
         for line, name in zip(axes, names, strict=True):
@@ -58,12 +57,11 @@ def draw_heads(
         heads: (heads, rows, cols) by model.
     """
     most = max(len(one) for one in heads.values())
-    with styled() as plt:
-        figure, axes = plt.subplots(
+    with styled() as subplots:
+        figure, axes = subplots(
             len(heads),
             2 + most,
             figsize=(2.3 * (2 + most), 0.5 + 2.5 * len(heads)),
-            layout="constrained",
             squeeze=False,
         )
         for line, (label, maps) in zip(axes, heads.items(), strict=True):

@@ -16,8 +16,8 @@ def draw_response_rates(
     Args:
         found: confidence and correctness of each image, by model.
     """
-    with styled() as plt:
-        figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
+    with styled() as subplots:
+        figure, (left, right) = subplots(1, 2, figsize=(11, 4.8))
         for number, (label, (confidence, correct)) in enumerate(found.items()):
             order = np.argsort(-confidence, kind="stable")
             answered = np.arange(1, len(order) + 1)
@@ -52,12 +52,11 @@ def draw_outliers(found: Mapping[str, tuple[np.ndarray, np.ndarray]], out: Path)
     Args:
         found: confidence on outliers and on inliers, by model.
     """
-    with styled() as plt:
-        figure, axes = plt.subplots(
+    with styled() as subplots:
+        figure, axes = subplots(
             1,
             len(found) + 1,
             figsize=(4.4 * (len(found) + 1), 4.6),
-            layout="constrained",
             squeeze=False,
         )
         bins = np.linspace(0, 1, 26)

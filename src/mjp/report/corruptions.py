@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from mjp.core.records import Record
+from mjp.data.corruptions import SEVERITIES
 from mjp.report.style import RAMP, shortened, styled, write
-
-SEVERITIES = (1, 2, 3, 4, 5)
 
 
 def draw_corruptions(records: Iterable[Record], out: Path) -> list[Path]:
@@ -21,12 +20,11 @@ def draw_corruptions(records: Iterable[Record], out: Path) -> list[Path]:
     if not found:
         return []
     names = list(dict.fromkeys(name for errors in found.values() for name in errors))
-    with styled() as plt:
-        figure, axes = plt.subplots(
+    with styled() as subplots:
+        figure, axes = subplots(
             1,
             len(found),
             figsize=(2.6 + 3.5 * len(found), 1.6 + 0.36 * len(names)),
-            layout="constrained",
             squeeze=False,
             sharey=True,
         )

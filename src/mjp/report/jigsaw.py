@@ -14,7 +14,7 @@ PANELS = (
 )
 
 
-def draw_curves(records: Iterable[Record], out: Path, name: str = "jigsaw") -> list[Path]:
+def draw_curves(records: Iterable[Record], out: Path) -> list[Path]:
     """One line for each model, with its 95 % interval, over the share of patches moved."""
     points: dict[str, list[Record]] = {}
     clean: dict[str, Record] = {}
@@ -26,9 +26,9 @@ def draw_curves(records: Iterable[Record], out: Path, name: str = "jigsaw") -> l
             clean[label] = record
     if not points:
         return []
-    with styled() as plt:
+    with styled() as subplots:
         height = 4.6 + 0.24 * ((len(points) + 1) // 2)
-        figure, axes = plt.subplots(1, 3, figsize=(13.5, height), layout="constrained")
+        figure, axes = subplots(1, 3, figsize=(13.5, height))
         for axis, (value, title) in zip(axes, PANELS, strict=True):
             for number, (label, found) in enumerate(points.items()):
                 _draw_line(axis, value, _label(label, found[0]), found, clean.get(label), number)
@@ -42,7 +42,7 @@ def draw_curves(records: Iterable[Record], out: Path, name: str = "jigsaw") -> l
         figure.legend(
             handles, labels, loc="outside lower center", ncols=2, frameon=False, markerscale=1.2
         )
-        return write(figure, out, name)
+        return write(figure, out, "jigsaw")
 
 
 def _label(label: str, record: Record) -> str:

@@ -21,12 +21,11 @@ def draw_projections(
     dimensions = next(iter(points.values())).shape[1]
     one_grid = len(set(grids.values())) == 1
     kind = {"projection": "3d"} if dimensions == 3 else {}
-    with styled() as plt:
-        figure, axes = plt.subplots(
+    with styled() as subplots:
+        figure, axes = subplots(
             2,
             len(points),
             figsize=(1.6 + 4.3 * len(points), 8.2),
-            layout="constrained",
             squeeze=False,
             subplot_kw=kind,
         )
@@ -76,12 +75,11 @@ def draw_similarity(maps: Mapping[str, np.ndarray], out: Path) -> list[Path]:
     Args:
         maps: (rows, cols, rows, cols) for each model.
     """
-    with styled() as plt:
-        figure, axes = plt.subplots(
+    with styled() as subplots:
+        figure, axes = subplots(
             1,
             len(maps),
             figsize=(1.3 + 6.2 * len(maps), 6.6),
-            layout="constrained",
             squeeze=False,
         )
         for axis, (label, cosine) in zip(axes[0], maps.items(), strict=True):
@@ -105,8 +103,8 @@ def draw_similarity(maps: Mapping[str, np.ndarray], out: Path) -> list[Path]:
 
 def draw_spectrum(shares: Mapping[str, np.ndarray], out: Path) -> list[Path]:
     """Variance along each principal direction, and how much the first ones hold together."""
-    with styled() as plt:
-        figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    with styled() as subplots:
+        figure, (left, right) = subplots(1, 2, figsize=(11, 4.6))
         for number, (label, share) in enumerate(shares.items()):
             style = look(number)
             place = np.arange(1, len(share) + 1)
@@ -115,11 +113,13 @@ def draw_spectrum(shares: Mapping[str, np.ndarray], out: Path) -> list[Path]:
             left.plot(place[shown], 100 * share[shown], markevery=every, label=label, **style)
             right.plot(place, 100 * np.cumsum(share), markevery=every, label=label, **style)
         left.set_yscale("log")
+        left.yaxis.set_major_formatter("{x:g}")
         left.set_ylabel("share of the variance, %")
         right.set_ylabel("share of the first directions together, %")
         right.set_ylim(0, 102)
         for axis in (left, right):
             axis.set_xscale("log")
+            axis.xaxis.set_major_formatter("{x:g}")
             axis.set_xlabel("principal direction")
             axis.grid(alpha=0.25)
         left.legend(frameon=False)

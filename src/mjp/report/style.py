@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-
-matplotlib.use("Agg")
+from matplotlib.figure import Figure
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito's colours, which people with any colour vision can tell apart."""
@@ -26,6 +25,7 @@ _RC = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": False,
+    "text.parse_math": False,  # Labels are people's own: a dollar is a dollar.
     "svg.fonttype": "none",
     "svg.hashsalt": "mjp",
     "savefig.facecolor": "white",
@@ -34,14 +34,17 @@ _RC = {
 
 @contextmanager
 def styled() -> Iterator[Any]:
-    """matplotlib's pyplot in our style; figures made inside are closed at the end."""
-    from matplotlib import pyplot as plt
-
+    """Our style inside; gives a function that makes a figure and its axes, as pyplot's does, but
+    leaves pyplot, its backend and the reader's own figures alone."""
     with matplotlib.rc_context(_RC):
-        try:
-            yield plt
-        finally:
-            plt.close("all")
+        yield _subplots
+
+
+def _subplots(
+    rows: int, cols: int, *, figsize: tuple[float, float], **more: Any
+) -> tuple[Figure, Any]:
+    figure = Figure(figsize=figsize, layout="constrained")
+    return figure, figure.subplots(rows, cols, **more)
 
 
 def look(number: int) -> dict[str, Any]:
