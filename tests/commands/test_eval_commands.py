@@ -232,18 +232,21 @@ def test_a_resumed_run_measures_only_what_is_missing(folder, monkeypatch):
     measured = []
     from mjp.commands import eval_corruptions
 
-    def noted(task, name, real=eval_corruptions._Made.measure):
+    real = eval_corruptions._Made.measure
+
+    def noted(task, name, work):
         measured.append(name)
-        return real(task, name)
+        return real(task, name, work)
 
     monkeypatch.setattr(eval_corruptions._Made, "measure", noted)
     some = ("--corruptions", "contrast", "fog", "pixelate")
     assert run(*asked, *out, *some, "--resume") == 0
     assert measured == ["pixelate"]
-    after = records(folder / "out", "eval corruption")[2:]
+    after = records(folder / "out", "eval corruption")
     assert after[:2] == before
+    assert [record["conditions"]["corruption"] for record in after[2:]] == ["pixelate"]
     assert run(*asked, *out, *some, "--resume", "--seed", "1") == 0  # Other conditions.
-    assert measured == ["pixelate", "contrast", "fog", "pixelate"]
+    assert measured == ["pixelate", "clean", "contrast", "fog", "pixelate"]
 
 
 def test_a_resumed_run_never_takes_another_models_results(folder):
@@ -260,9 +263,8 @@ def test_a_resumed_run_never_takes_another_models_results(folder):
     both = ("--model", f"p={first}", f"q={second}", "--out", folder / "out")
     assert run(*asked, *more, *both) == 0
     assert len(records(folder / "out", "eval corruption")) == 2
-    errors = [
-        r["values"]["clean_error"] for r in records(folder / "out", "eval corruption summary")
-    ]
+    summaries = records(folder / "out", "eval corruption summary")
+    errors = [summary["values"]["clean_error"] for summary in summaries]
     assert errors[2:] == errors[:2]
 
 

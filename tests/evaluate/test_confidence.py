@@ -33,10 +33,8 @@ def test_confidence_is_the_largest_softmax_among_those_that_compete(tmp_path):
     with torch.no_grad():
         shares = one.model(one.normalized(block.images))[:, competing].softmax(dim=1)
     np.testing.assert_allclose(confidence, shares.max(dim=1).values, rtol=1e-4)
-    expected = [
-        competing[k] == (4, -1, 8)[c] for k, c in zip(shares.argmax(1), source.labels, strict=False)
-    ]
-    assert correct.tolist() == [bool(one) for one in expected]
+    chosen = competing[shares.argmax(dim=1)]
+    assert correct.tolist() == (chosen == torch.tensor([4, -1, 8])[source.labels]).tolist()
 
 
 def test_intervals_hold_their_values_on_planted_answers():
