@@ -13,7 +13,7 @@ import mjp
 from mjp.cli import main
 from mjp.evaluate.classes import imagenet_synsets
 from mjp.evaluate.confidence import subset_classes
-from tests.data.pictures import encoded, write_folder, write_parquet
+from tests.data.pictures import encoded, write_folder
 from tests.evaluate.subjects import records, save, tiny
 from tests.train.running import torchrun
 
@@ -90,18 +90,21 @@ def test_json_prints_the_records_and_nothing_else(folder, capsys):
 
 def test_two_processes_give_what_one_does(folder):
     save(folder / "m", **CLASSES)
-    write_parquet(folder / "set.parquet", range(600), group=64)
-    asked = ["--model", folder / "m", "--data", folder / "set.parquet", *FEW]
+    write_folder(folder / "many", count=600)
+    (folder / "many" / "bee" / "301.png").write_bytes(b"")  # In the second process's block.
+    asked = ["--model", folder / "m", "--data", folder / "many", *FEW, "--skip-corrupt"]
     assert run("eval", *asked, "--out", folder / "one") == 0
     command = [sys.executable, *torchrun(2), "eval", *map(str, asked), "--out", folder / "two"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MJP_SHAPE_CHECKS": "0"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("records:") == 1
+    assert "1 images could not be read and were left out" in done.stdout
+    assert "301.png" in (folder / "two" / "unreadable.txt").read_text()
     for one, two in zip(records(folder / "one"), records(folder / "two"), strict=True):
-        assert two["conditions"].pop("processes") == 2
-        one["conditions"].pop("processes")
-        one["conditions"].pop("hardware"), two["conditions"].pop("hardware")
+        for record in (one, two):
+            for name in ("processes", "hardware"):
+                record["conditions"].pop(name, None)
         assert one["conditions"] == two["conditions"]
         for name, value in one["values"].items():
             assert two["values"][name] == pytest.approx(value, rel=1e-5), name

@@ -102,3 +102,13 @@ def outcome(out: Path) -> tuple[list[dict], dict[str, bytes]]:
         for r in records(out)
     ]
     return found, tensors
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """That two runs came to the same, or where they first differ."""
+    (found, tensors), (expected, wanted) = outcome(one), outcome(other)
+    for record, right in zip(found, expected, strict=False):
+        assert record == right
+    assert len(found) == len(expected)
+    assert tensors.keys() == wanted.keys()
+    assert [name for name in wanted if tensors[name] != wanted[name]] == []

@@ -15,6 +15,7 @@ from mjp.train.journal import Journal
 from tests.train.running import (
     EVERYTHING,
     TINY,
+    assert_same,
     finish,
     outcome,
     records,
@@ -51,7 +52,7 @@ def test_a_run_killed_anywhere_comes_to_bitwise_the_same(seed, straight, tmp_pat
         again = start(out, *EVERYTHING, *OFTEN, "--resume")
     code, _, err = finish(again)
     assert code == 0, err
-    assert outcome(out) == outcome(straight)
+    assert_same(out, straight)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -92,7 +93,7 @@ def test_a_run_with_workers_and_drop_path_is_resumed_bitwise_after_a_signal_to_i
     code, _, err = finish(process)
     assert code == 143, err
     assert train(out, *flags, "--resume") == 0
-    assert outcome(out) == outcome(tmp_path / "straight")
+    assert_same(out, tmp_path / "straight")
 
 
 def test_the_last_two_checkpoints_are_kept_beside_the_best(tmp_path):
