@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import KFold
@@ -74,15 +75,19 @@ def project(
         return _principal(table)[0][:, :dimensions]
     from umap import UMAP
 
+    threads = torch.get_num_threads()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # That a seed makes it run on one core; which is wanted.
-        fitted: np.ndarray = UMAP(
-            n_components=dimensions,
-            n_neighbors=min(15, len(table) - 1),
-            init="spectral" if len(table) > 20 else "random",
-            random_state=seed % 2**32,
-            n_jobs=1,
-        ).fit_transform(table)
+        try:
+            fitted: np.ndarray = UMAP(
+                n_components=dimensions,
+                n_neighbors=min(15, len(table) - 1),
+                init="spectral" if len(table) > 20 else "random",
+                random_state=seed % 2**32,
+                n_jobs=1,
+            ).fit_transform(table)
+        finally:
+            torch.set_num_threads(threads)  # Which Numba changes for the whole process.
     return fitted
 
 
