@@ -147,12 +147,21 @@ def loader(
         pin_memory=pin,
         prefetch_factor=3 if workers else None,
     )
-    return iter(loading)
+    # Workers are started by this; until they ignore the signals themselves, they must not get any.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        return iter(loading)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _leave_signals_to_the_parent(_: int) -> None:
     # Ctrl-C reaches every process of the terminal, and torchrun and schedulers send SIGTERM to the
     # whole group; the parent saves its work and ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     torch.set_num_threads(1)
