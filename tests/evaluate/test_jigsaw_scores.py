@@ -192,3 +192,15 @@ def test_a_difference_is_taken_image_by_image(source):
     assert found["consistency", 0.9].mean == pytest.approx(expected)
     none = difference(first, first, SETTINGS)
     assert all(one.low == one.mean == one.high == 0 for one in none.values())
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("variant", ["A", "J"])
+def test_a_compiled_model_scores_the_same(source, monkeypatch, variant):
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda *a, **k: real(*a, backend="eager", **k))
+    plain, compiled = subject(variant), subject(variant).on(ALONE.device, compiled=True)
+    assert compiled.runner is not plain.runner
+    one, other = scores_of(plain, source), scores_of(compiled, source)
+    assert (one.same == other.same).all()
+    np.testing.assert_allclose(one.moved, other.moved, rtol=1e-4)
