@@ -216,8 +216,13 @@ def test_auto_finds_out_what_the_root_holds(tmp_path):
     write_folder(tmp_path / "f" / "train")
     write_parquet(tmp_path / "p" / "data" / "train-0.parquet", range(6))
     write_tar(tmp_path / "t" / "train-0.tar", range(6))
-    kinds = [type(open_source(settings(tmp_path / name), "train")) for name in "fpt"]
-    assert kinds == [FolderSource, ParquetSource, TarSource]
+    write_folder(tmp_path / "a" / "train")
+    write_tar(tmp_path / "a" / "train.tar", range(6))  # The archive that the folders came from.
+    write_parquet(tmp_path / "d" / "x" / "y" / "z" / "train-0.parquet", range(6))
+    write_tar(tmp_path / "e" / "x" / "y" / "z" / "train-0.tar", range(6))
+    kinds = [type(open_source(settings(tmp_path / name), "train")) for name in "fptade"]
+    expected = [FolderSource, ParquetSource, TarSource, FolderSource, ParquetSource, TarSource]
+    assert kinds == expected
 
 
 def test_both_splits_share_their_classes(tmp_path):

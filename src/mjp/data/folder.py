@@ -61,19 +61,28 @@ def pictures_under(root: Path) -> list[Path]:
     return [root.parent / name for name in _pictures(root)]
 
 
+def has_pictures(root: Path) -> bool:
+    """Whether there is a picture in the folder or below; stops at the first."""
+    walked = os.walk(root, followlinks=True)
+    return any(_is_picture(name) for _, _, names in walked for name in names)
+
+
+def _is_picture(name: str) -> bool:
+    extension = os.path.splitext(name)[1].lower()
+    return not name.startswith(".") and (extension in _EXTENSIONS or extension == ".webp")
+
+
+_EXTENSIONS = get_img_extensions(as_set=True)
+
+
 def _subfolders(root: Path) -> tuple[str, ...]:
     return tuple(sorted(e.name for e in os.scandir(root) if e.is_dir() and e.name[0] != "."))
 
 
 def _pictures(folder: Path) -> list[str]:
     """Paths of pictures in the folder and below, relative to the folder's parent, sorted."""
-    extensions = get_img_extensions(as_set=True) | {".webp"}
     found = []
     for directory, _, names in os.walk(folder, followlinks=True):
         prefix = os.path.relpath(directory, folder.parent)
-        found += [
-            os.path.join(prefix, name)
-            for name in names
-            if os.path.splitext(name)[1].lower() in extensions and not name.startswith(".")
-        ]
+        found += [os.path.join(prefix, name) for name in names if _is_picture(name)]
     return sorted(found)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from mjp.core.errors import ConfigError, DataError
 from mjp.data.embedded import DigitsSource, PositionsSource
-from mjp.data.folder import FolderSource
+from mjp.data.folder import FolderSource, has_pictures
 from mjp.data.hub import HubSource
 from mjp.data.parquet import ParquetSource
 from mjp.data.settings import DataSettings, SourceName
@@ -94,11 +94,20 @@ def _look(settings: DataSettings) -> SourceName:
 
 
 def _kind_of(root: Path) -> SourceName:
-    kinds: tuple[tuple[SourceName, str], ...] = (("parquet", "parquet"), ("wds", "tar"))
-    for name, ending in kinds:
-        if next(root.rglob(f"*.{ending}"), None) is not None:
-            return name
-    return "folder"
+    """What a folder holds. A tree of millions of pictures is not walked to find out."""
+    if _first(root, "parquet", deep=False):
+        return "parquet"
+    if has_pictures(root):
+        return "folder"  # Also where an archive lies beside the folders.
+    if _first(root, "tar", deep=False) or _first(root, "tar", deep=True):
+        return "wds"
+    return "parquet" if _first(root, "parquet", deep=True) else "folder"
+
+
+def _first(root: Path, ending: str, *, deep: bool) -> bool:
+    """Whether there is such a file: anywhere, or in the folder and those in it."""
+    patterns = (f"**/*.{ending}",) if deep else (f"*.{ending}", f"*/*.{ending}")
+    return any(next(root.glob(pattern), None) is not None for pattern in patterns)
 
 
 def _root(settings: DataSettings) -> Path:
