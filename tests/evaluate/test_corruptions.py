@@ -139,7 +139,7 @@ def test_kept_files_are_a_copy_of_imagenet_c_with_the_same_pictures(source, tmp_
     assert torch.equal(block.images, made[order, 3])
 
 
-@pytest.mark.parametrize("name", ["../../out", "/tmp/out", ".hidden", "a/b", "a\\b", ""])
+@pytest.mark.parametrize("name", ["../../out", "/out", ".hidden", "a/b", "a\\b", ""])
 def test_a_class_that_cannot_be_a_folders_name_is_not_written(source, tmp_path, name):
     source.classes = (name, "bee", "cat")
     with pytest.raises(DataError, match="cannot be a folder's name"):

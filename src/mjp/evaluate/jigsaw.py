@@ -1,6 +1,6 @@
 """Accuracy, and what a jigsaw of the image does to it: consistency, Diff. Norm., the whole curve.
 
-For an image x and its jigsaw x̃ (PAPER, section 2): consistency is the share of images whose
+For an image x and its jigsaw x̃, as the paper defines them: consistency is the share of images whose
 predicted class stays the same; Diff. Norm. is the mean Euclidean distance between the features
 before the classifier. All are measured in one pass over the images.
 """
