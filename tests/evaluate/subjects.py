@@ -6,8 +6,9 @@ from typing import Any
 
 import mjp
 from mjp.core.team import Team
+from mjp.data.reading import reader
 from mjp.data.source import Source
-from mjp.data.viewing import View, reader
+from mjp.data.view import View
 from mjp.evaluate.subject import Subject
 
 import torch  # isort: skip

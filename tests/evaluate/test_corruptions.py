@@ -20,7 +20,8 @@ from mjp.data.corruptions import (
 )
 from mjp.data.fast_corruptions import FAST
 from mjp.data.folder import FolderSource
-from mjp.data.viewing import Reader, View
+from mjp.data.reading import Reader
+from mjp.data.view import View
 from mjp.evaluate.corruption import (
     CorruptionErrors,
     ErrorCounter,

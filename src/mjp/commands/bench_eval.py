@@ -19,9 +19,9 @@ from mjp.core.records import Record, append_records
 from mjp.core.team import Team
 from mjp.data.feed import worker_count
 from mjp.data.folder import FolderSource
+from mjp.data.reading import reader
 from mjp.data.source import Source
 from mjp.data.subset import Subset
-from mjp.data.viewing import reader
 from mjp.evaluate.jigsaw import RATIOS, JigsawScorer, JigsawSettings
 from mjp.evaluate.showing import show
 from mjp.evaluate.subject import Precision, Subject, float32_precision

@@ -32,7 +32,7 @@ from mjp.data.corruptions import (
 )
 from mjp.data.folder import FolderSource
 from mjp.data.source import Source
-from mjp.data.viewing import View
+from mjp.data.view import View
 from mjp.evaluate.corruption import (
     CorruptionErrors,
     ErrorCounter,

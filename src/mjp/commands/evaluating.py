@@ -23,9 +23,10 @@ from mjp.core.team import Team, joined
 from mjp.data.decoding import Decoder
 from mjp.data.feed import worker_count
 from mjp.data.opening import open_images
+from mjp.data.reading import Reader
 from mjp.data.source import Source
 from mjp.data.subset import drawn
-from mjp.data.viewing import Reader, View
+from mjp.data.view import View
 from mjp.evaluate.classes import class_outputs
 from mjp.evaluate.showing import Scorer, show
 from mjp.evaluate.subject import Subject, by_view, float32_precision

@@ -18,7 +18,7 @@ from mjp.core.seeds import seed_for
 from mjp.data.decoding import Decoder
 from mjp.data.fast_corruptions import FAST
 from mjp.data.source import Source
-from mjp.data.viewing import View
+from mjp.data.view import View
 
 CORRUPTIONS = (
     *("gaussian_noise", "shot_noise", "impulse_noise"),

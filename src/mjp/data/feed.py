@@ -15,6 +15,7 @@ from mjp.data.batch import Batch, EvalBatch, Finisher, ImageFormat
 from mjp.data.order import Batching, SampleOrder
 from mjp.data.settings import AugmentSettings, DataSettings
 from mjp.data.source import Source
+from mjp.data.view import View
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""
@@ -133,13 +134,5 @@ def _posterize(picture: Image.Image, bits: int, **_: Any) -> Image.Image:
 
 
 def eval_transform(augment: AugmentSettings, image_format: ImageFormat) -> Any:
-    """timm's validation transform up to bytes: resize, central crop."""
-    return create_transform(
-        (3, *image_format.size),
-        is_training=False,
-        use_prefetcher=True,
-        interpolation=augment.interpolation,
-        crop_pct=augment.eval_crop,
-        mean=image_format.mean,
-        std=image_format.std,
-    )
+    """The validation transform up to bytes: resize, central crop."""
+    return View(image_format.size, augment.eval_crop, augment.interpolation).transform()

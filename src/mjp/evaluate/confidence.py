@@ -14,7 +14,7 @@ from mjp.core.errors import DataError
 from mjp.core.records import Scalar
 from mjp.core.seeds import seed_for
 from mjp.core.team import Team
-from mjp.data.viewing import BLOCK, Block
+from mjp.data.reading import BLOCK, Block
 from mjp.evaluate import metrics
 from mjp.evaluate.bootstrap import LEVEL, estimates
 from mjp.evaluate.subject import Subject

@@ -15,7 +15,7 @@ from torch import Tensor
 from mjp.core.errors import ConfigError
 from mjp.core.records import Scalar
 from mjp.data.batch import ImageFormat
-from mjp.data.viewing import View
+from mjp.data.view import View
 from mjp.evaluate.classes import is_imagenet
 from mjp.jigsaw import JigsawPlan, PatchGrid
 from mjp.models.backbone import MJPBackbone

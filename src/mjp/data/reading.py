@@ -1,19 +1,17 @@
-"""`View`: how pictures are cut for a model; and `Reader`, which gives them out in blocks."""
+"""`Reader`: the images of a source, for evaluation, in blocks."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Int64, UInt8
-from PIL import Image
-from timm.data import create_transform
 from torch import Tensor
 
 from mjp.core.errors import DataError
 from mjp.core.team import Team
 from mjp.data.decoding import Decoder, collate, loader, tickets
 from mjp.data.source import Source
+from mjp.data.view import View
 from mjp.data.workers import cut, moved
 
 BLOCK = 256
@@ -22,34 +20,6 @@ not depend on how many are computed at a time or on how many processes share the
 
 UNIT = 32
 """Images that a worker decodes at a time; a block is of several such units."""
-
-
-@dataclass(frozen=True)
-class View:
-    """Resize and crop: what of a picture a model sees.
-
-    Args:
-        size: height and width in pixels.
-        crop: share of the resized picture's side that the crop keeps.
-        mode: timm's way of cropping: center, squash or border.
-    """
-
-    size: tuple[int, int]
-    crop: float = 1.0
-    interpolation: str = "bicubic"
-    mode: str = "center"
-
-    def transform(self) -> Callable[[Image.Image], Any]:
-        """timm's evaluation transform, up to bytes."""
-        transform: Callable[[Image.Image], Any] = create_transform(
-            (3, *self.size),
-            is_training=False,
-            use_prefetcher=True,
-            interpolation=self.interpolation,
-            crop_pct=self.crop,
-            crop_mode=self.mode,
-        )
-        return transform
 
 
 @dataclass(frozen=True, eq=False)
