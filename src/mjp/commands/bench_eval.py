@@ -14,6 +14,7 @@ from rich.table import Table
 from mjp.commands.evaluating import claim
 from mjp.commands.options import BenchEvalOptions
 from mjp.commands.terminal import choose_device, hardware, meter, results
+from mjp.core.precision import Precision, float32_precision
 from mjp.core.ranges import check_count
 from mjp.core.records import Record, append_records
 from mjp.core.team import Team
@@ -24,7 +25,7 @@ from mjp.data.source import Source
 from mjp.data.subset import Subset
 from mjp.evaluate.jigsaw import RATIOS, JigsawScorer, JigsawSettings
 from mjp.evaluate.showing import show
-from mjp.evaluate.subject import Precision, Subject, float32_precision
+from mjp.evaluate.subject import Subject
 from mjp.models.opening import RANDOM, ModelName, open_model
 
 PICTURE = (375, 500)

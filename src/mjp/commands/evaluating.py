@@ -16,6 +16,7 @@ from mjp import __version__
 from mjp.commands.options import EvaluationOptions
 from mjp.commands.terminal import choose_device, hardware, meter, results
 from mjp.core.errors import ConfigError
+from mjp.core.precision import float32_precision
 from mjp.core.ranges import check_count, check_ratio
 from mjp.core.records import Record, Scalar, append_records
 from mjp.core.seeds import generator_for
@@ -29,7 +30,7 @@ from mjp.data.subset import drawn
 from mjp.data.view import View
 from mjp.evaluate.classes import class_outputs
 from mjp.evaluate.showing import Scorer, show
-from mjp.evaluate.subject import Subject, by_view, float32_precision
+from mjp.evaluate.subject import Subject, by_view
 from mjp.models.opening import open_models
 
 SomeScorer = TypeVar("SomeScorer", bound=Scorer)

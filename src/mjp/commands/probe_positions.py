@@ -23,9 +23,9 @@ from mjp.evaluate.positions import (
     spectrum,
     spectrum_values,
 )
-from mjp.evaluate.subject import fingerprint
 from mjp.jigsaw import PatchGrid
 from mjp.models.backbone import MJPBackbone
+from mjp.models.fingerprint import fingerprint
 from mjp.models.opening import architecture_of, open_models
 from mjp.models.positions import position_embeddings
 from mjp.report import paper

@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from mjp.core.bootstrap import LEVEL, estimates
 from mjp.core.errors import DataError
 from mjp.core.records import Scalar
 from mjp.core.seeds import seed_for
 from mjp.core.team import Team
 from mjp.data.reading import BLOCK, Block
 from mjp.evaluate import metrics
-from mjp.evaluate.bootstrap import LEVEL, estimates
 from mjp.evaluate.subject import Subject
 
 Subset = Literal["imagenet_a", "imagenet_o"]

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from mjp.core.bootstrap import Estimate, estimates
 from mjp.core.errors import DataError
 from mjp.core.records import Record, Scalar
 from mjp.core.seeds import seed_for
 from mjp.core.team import Team
 from mjp.data.corruptions import CORRUPTIONS, SEVERITIES
 from mjp.data.reading import BLOCK, Block
-from mjp.evaluate.bootstrap import Estimate, estimates
 from mjp.evaluate.metrics import ALEXNET_ERRORS, mean_corruption_error
 from mjp.evaluate.subject import Subject
 

@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from mjp.core.bootstrap import Estimate, estimates
 from mjp.core.errors import ConfigError, DataError
 from mjp.core.ranges import check_count, check_ratio
 from mjp.core.records import Record, Scalar
 from mjp.core.seeds import generator_for, seed_for
 from mjp.core.team import Team
 from mjp.data.reading import BLOCK, Block
-from mjp.evaluate.bootstrap import Estimate, estimates
 from mjp.evaluate.subject import Subject
 from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
 

@@ -1,8 +1,7 @@
 """`Subject`: a model to be measured, what it is shown, and how a jigsaw reaches it."""
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,15 +12,16 @@ from timm.layers import to_2tuple
 from torch import Tensor
 
 from mjp.core.errors import ConfigError
+from mjp.core.precision import Precision
 from mjp.core.records import Scalar
 from mjp.data.batch import ImageFormat
 from mjp.data.view import View
 from mjp.evaluate.classes import is_imagenet
 from mjp.jigsaw import JigsawPlan, PatchGrid
 from mjp.models.backbone import MJPBackbone
+from mjp.models.fingerprint import fingerprint
 from mjp.models.opening import architecture_of
 
-Precision = Literal["fp32", "tf32", "bf16"]
 JigsawMode = Literal["auto", "pixels"]
 DEFAULT_PATCH = 16
 """Side of the patches that move, for models that have no patches of their own."""
@@ -187,29 +187,6 @@ class Subject:
         if self.precision == "bf16":
             return torch.autocast(device.type, torch.bfloat16)
         return nullcontext()
-
-
-@contextmanager
-def float32_precision(precision: Precision) -> Iterator[None]:
-    """Whether products of single-precision matrices may use TF32 inside."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
-    cudnn = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = precision != "fp32"
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-        torch.backends.cudnn.allow_tf32 = cudnn
-
-
-def fingerprint(model: Any) -> str:
-    """A short text that depends on every weight."""
-    digest = hashlib.blake2b(digest_size=8)
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()
 
 
 def by_view(subjects: Iterable[Subject]) -> dict[View, list[Subject]]:

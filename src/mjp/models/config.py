@@ -34,6 +34,8 @@ class MJPConfig:
             one; `as_built` leaves it as it is.
         jigsaw_patch: side in pixels of the patches that move, for backbones without such patches of
             their own (Swin, ResNet).
+        first_block: `bare` takes the norm and the residual around the first attention away, which
+            the analytic attack `april` needs; for audits, not for use.
     """
 
     ratio: float = 0.03
@@ -45,6 +47,7 @@ class MJPConfig:
     position_init_std: float = 0.02
     absolute_positions: Literal["as_built", "added"] = "as_built"
     jigsaw_patch: int = 16
+    first_block: Literal["as_built", "bare"] = "as_built"
 
     def __post_init__(self) -> None:
         check_ratio("ratio", self.ratio)
@@ -55,6 +58,7 @@ class MJPConfig:
             ("positions", get_args(Positions)),
             ("localization", (*get_args(Localization), None)),
             ("absolute_positions", ("as_built", "added")),
+            ("first_block", ("as_built", "bare")),
         ):
             value = getattr(self, name)
             if value not in allowed:

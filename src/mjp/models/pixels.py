@@ -5,12 +5,19 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from mjp.core.errors import ConfigError
 from mjp.jigsaw import JigsawPlan, PatchGrid
 from mjp.models.backbone import MJPBackbone, check_images, check_plan
+from mjp.models.config import MJPConfig
 
 
 class PixelJigsaw(MJPBackbone):
     """For a backbone that can see where a patch lies without being told its position."""
+
+    def _adopt(self, config: MJPConfig) -> None:
+        if getattr(config, "first_block", "as_built") == "bare":
+            raise ConfigError("first_block='bare' is for ViT, whose blocks are all alike")
+        super()._adopt(config)
 
     def patch_shape(self) -> tuple[int, int]:
         return self.mjp_config.jigsaw_patch, self.mjp_config.jigsaw_patch

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mjp.core.errors import ConfigError, UnsupportedModelError
 from mjp.jigsaw import JigsawPlan, PatchGrid
 from mjp.models.backbone import MJPBackbone, Rebound, check_images, check_plan
+from mjp.models.bare_block import bare
 
 
 class _ViTPositions(MJPBackbone):
@@ -47,6 +48,9 @@ class _ViTPositions(MJPBackbone):
             )
         elif config.positions == "indexed":
             self.index_embed = nn.Parameter(torch.empty_like(self.pos_embed))
+        if config.first_block == "bare":
+            # A list of its own: the model that was wrapped keeps its blocks.
+            self.blocks = nn.Sequential(bare(self.blocks[0]), *self.blocks[1:])
 
     def _init_added(self) -> None:
         super()._init_added()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from mjp.evaluate.bootstrap import Estimate, estimates
+from mjp.core.bootstrap import Estimate, estimates
 
 
 def test_intervals_are_those_of_scipys_percentile_bootstrap():
@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_interval_and_another_one_another():
 def test_many_images_are_resampled_in_pieces(monkeypatch):
     values = np.random.default_rng(5).random((1000, 2))
     whole = estimates(values, seed=0, resamples=50)
-    monkeypatch.setattr("mjp.evaluate.bootstrap.CHUNK", 3000)
+    monkeypatch.setattr("mjp.core.bootstrap.CHUNK", 3000)
     pieces = estimates(values, seed=0, resamples=50)
     for one, other in zip(whole, pieces, strict=True):
         assert (one.low, one.high) == pytest.approx((other.low, other.high))

@@ -1,0 +1,79 @@
+"""The table of attacks, and the one call that runs any of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from torch import nn
+
+from mjp.core.configuration import suggestion
+from mjp.core.errors import ConfigError
+from mjp.privacy.attacks import patch_solve
+from mjp.privacy.public import PublicModel, as_public
+from mjp.privacy.result import AttackResult, Effort
+from mjp.privacy.update import Observation, SharedUpdate
+
+Run = Callable[[PublicModel, list[Observation], Effort], list[AttackResult]]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack: it gets the public model, updates, and how much it may try; nothing else.
+
+    Args:
+        about: what it does, in a line.
+        kind: `closed` for linear algebra, `search` for an optimisation of the picture.
+        knows_defence: whether it makes use of the defence that is announced.
+    """
+
+    run: Run
+    about: str
+    kind: str = "closed"
+    knows_defence: bool = False
+
+
+ATTACKS: Mapping[str, Attack] = MappingProxyType(
+    {
+        "patch_solve": Attack(
+            patch_solve.run, "patches from the gradients of positions and patch embedding"
+        ),
+    }
+)
+
+
+def attacks() -> tuple[str, ...]:
+    """The names of all attacks."""
+    return tuple(ATTACKS)
+
+
+def attack(
+    name: str,
+    model: nn.Module | PublicModel,
+    update: SharedUpdate | Sequence[SharedUpdate],
+    *,
+    effort: Effort | None = None,
+) -> AttackResult:
+    """Runs an attack on an update, or on several updates of the same images.
+
+    Where the attack's preconditions do not hold, the result has no images and says why.
+    """
+    observation = (update,) if isinstance(update, SharedUpdate) else tuple(update)
+    return attack_each(name, model, [observation], effort=effort)[0]
+
+
+def attack_each(
+    name: str,
+    model: nn.Module | PublicModel,
+    observations: list[Observation],
+    *,
+    effort: Effort | None = None,
+) -> list[AttackResult]:
+    """Runs an attack on what several clients sent, each on its own, computed together."""
+    if name not in ATTACKS:
+        raise ConfigError(f"there is no attack {name!r}{suggestion(name, list(ATTACKS))}")
+    for one in observations:
+        if not one or not all(isinstance(update, SharedUpdate) for update in one):
+            raise ConfigError("an attack needs at least one SharedUpdate; see mjp.share")
+    public = as_public(model)
+    moved = [tuple(update.to(public.device) for update in one) for one in observations]
+    return ATTACKS[name].run(public, moved, effort or Effort())

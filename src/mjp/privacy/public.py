@@ -1,0 +1,145 @@
+"""`PublicModel`: the model that every client has, and so the attacker."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from timm.data import resolve_model_data_config
+from timm.layers import to_2tuple
+from torch import Tensor, nn
+
+from mjp.core.errors import ConfigError
+from mjp.jigsaw import JigsawPlan, PatchGrid
+from mjp.models.backbone import MJPBackbone
+from mjp.models.surface import Surface, SurfaceNames, find_surface
+
+
+@dataclass(frozen=True, eq=False)
+class PublicModel:
+    """Architecture, weights and input format of the model that is trained: all of it public.
+
+    Args:
+        surface: where patch embedding, positions and classifier are.
+        size: height and width of its images.
+        mean, std: how pixels in [0, 1] are normalised, for each channel.
+    """
+
+    model: Any
+    surface: Surface
+    size: tuple[int, int]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        *,
+        names: SurfaceNames | None = None,
+        size: tuple[int, int] | None = None,
+        mean: tuple[float, float, float] | None = None,
+        std: tuple[float, float, float] | None = None,
+    ) -> "PublicModel":
+        """The model as it describes itself, but for what is given.
+
+        Any `nn.Module` with a patch embedding will do; what is not found by itself is named.
+        """
+        if not isinstance(model, nn.Module):
+            raise ConfigError(f"model must be a torch module, got {type(model).__name__}")
+        told = resolve_model_data_config(model) if hasattr(model, "pretrained_cfg") else {}
+        size = size or _own_size(model) or tuple(told.get("input_size", ())[1:]) or None
+        if size is None:
+            raise ConfigError(
+                f"this {type(model).__name__} does not say what size its images are; give size="
+            )
+        return cls(
+            model=model,
+            surface=find_surface(model, size, names),
+            size=(int(size[0]), int(size[1])),
+            mean=tuple(mean or told.get("mean", (0.5, 0.5, 0.5))),
+            std=tuple(std or told.get("std", (0.5, 0.5, 0.5))),
+        )
+
+    @property
+    def grid(self) -> PatchGrid:
+        return self.surface.grid
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def parameter(self, name: str) -> Tensor:
+        """A parameter of the model, without its history."""
+        return self.model.get_parameter(name).detach()
+
+    def patch_matrix(self) -> Float[Tensor, "dim values"]:
+        """E: the projection of a patch's values to its token."""
+        return self.parameter(f"{self.surface.patch_embedding}.weight").flatten(1)
+
+    def patch_bias(self) -> Float[Tensor, " dim"] | None:
+        """b: what the projection adds."""
+        layer = self.model.get_submodule(self.surface.patch_embedding)
+        return None if layer.bias is None else layer.bias.detach()
+
+    def normalized(
+        self, images: Float[Tensor, "batch 3 height width"]
+    ) -> Float[Tensor, "batch 3 height width"]:
+        """Pixels in [0, 1] as the model takes them."""
+        mean, std = (_channels(values, images) for values in (self.mean, self.std))
+        return (images - mean) / std
+
+    def pixels(
+        self, images: Float[Tensor, "batch 3 height width"]
+    ) -> Float[Tensor, "batch 3 height width"]:
+        """What the model takes, as pixels; in [0, 1] where they are of a picture."""
+        mean, std = (_channels(values, images) for values in (self.mean, self.std))
+        return images * std + mean
+
+    def split(
+        self, images: Float[Tensor, "batch 3 height width"]
+    ) -> Float[Tensor, "batch patches values"]:
+        """Images as the patch embedding reads them, a row for each patch."""
+        patches = self.grid.split(images)
+        if self.surface.layout == "hwc":
+            patches = patches.permute(0, 1, 3, 4, 2)
+        return patches.flatten(2)
+
+    def join(
+        self, patches: Float[Tensor, "batch patches values"]
+    ) -> Float[Tensor, "batch 3 height width"]:
+        """The inverse of `split`."""
+        high, wide = self.surface.patch
+        if self.surface.layout == "hwc":
+            cells = patches.unflatten(2, (high, wide, 3)).permute(0, 1, 4, 2, 3)
+        else:
+            cells = patches.unflatten(2, (3, high, wide))
+        return self.grid.join(cells)
+
+    def logits(self, images: Tensor, plan: JigsawPlan | None = None) -> Float[Tensor, "batch c"]:
+        """The model's answers to normalised images, or to their jigsaw."""
+        if plan is not None and isinstance(self.model, MJPBackbone):
+            found = self.model(images, plan=plan)
+        else:
+            found = self.model(images if plan is None else plan.apply(images))
+        return getattr(found, "logits", found)  # transformers' models give an object.
+
+
+def as_public(model: nn.Module | PublicModel) -> PublicModel:
+    """The model as a public one, if it is not yet."""
+    return model if isinstance(model, PublicModel) else PublicModel.of(model)
+
+
+def _channels(values: tuple[float, ...], images: Tensor) -> Tensor:
+    return torch.tensor(values, dtype=images.dtype, device=images.device).reshape(1, 3, 1, 1)
+
+
+def _own_size(model: Any) -> tuple[int, int] | None:
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    size = size or getattr(model, "img_size", None) or getattr(model, "image_size", None)
+    if size is None:
+        size = getattr(getattr(model, "config", None), "image_size", None)
+    if size is None:
+        return None
+    high, wide = to_2tuple(size)
+    return int(high), int(wide)

@@ -1,0 +1,103 @@
+"""`SharedUpdate`: what a client sends, and nothing else of it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mjp.core.errors import CheckpointError, ConfigError
+from mjp.core.ranges import check_at_least, check_count
+
+_METADATA = "mjp_update"
+
+
+@dataclass(frozen=True, eq=False)
+class SharedUpdate:
+    """Gradients by parameter name, and what the protocol makes public about them.
+
+    Images, labels, masks and permutations have no place in it. Gradients come without history: an
+    autograd graph would hold the images.
+
+    Args:
+        gradients: mean gradient of the loss over the batch and over the local steps. A parameter
+            that is not shared is not in it.
+        batch: how many images it was computed from.
+        local_steps: how many steps of gradient descent it sums up.
+        learning_rate: of the local steps.
+        localization_weight: λ of MJP's localization loss in the client's loss.
+        defence: the defence that is announced to be in place, by its name.
+    """
+
+    gradients: Mapping[str, Tensor]
+    batch: int = 1
+    local_steps: int = 1
+    learning_rate: float | None = None
+    localization_weight: float = 0.0
+    defence: str = "none"
+
+    def __post_init__(self) -> None:
+        check_count("batch", self.batch)
+        check_count("local_steps", self.local_steps)
+        check_at_least("localization_weight", self.localization_weight, 0.0)
+        for name, tensor in self.gradients.items():
+            if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+                raise ConfigError(f"the gradient of {name} must be a tensor of numbers")
+        detached = {name: tensor.detach() for name, tensor in self.gradients.items()}
+        object.__setattr__(self, "gradients", MappingProxyType(detached))
+
+    def get(self, name: str | None) -> Tensor | None:
+        """The gradient of a parameter; None where it is not shared."""
+        return None if name is None else self.gradients.get(name)
+
+    def to(self, device: torch.device | str) -> "SharedUpdate":
+        """The same update on another device."""
+        moved = {name: tensor.to(device) for name, tensor in self.gradients.items()}
+        return SharedUpdate(moved, **self._facts())  # type: ignore[arg-type]
+
+    def save(self, path: str | Path) -> None:
+        """Writes the update as safetensors."""
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in self.gradients.items()}
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            save_file(tensors, path, metadata={_METADATA: json.dumps(self._facts())})
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"the update cannot be written to {path}: {error}") from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> "SharedUpdate":
+        """Reads an update: one that `save` wrote, or any safetensors file of named gradients."""
+        try:
+            with safe_open(Path(path), framework="pt") as content:
+                told = json.loads((content.metadata() or {}).get(_METADATA, "{}"))
+                names = {field.name for field in fields(cls)} - {"gradients"}
+                if not isinstance(told, dict) or set(told) - names:
+                    raise CheckpointError(f"{path} says of itself what no update says: {told}")
+                tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+        except FileNotFoundError as error:
+            raise CheckpointError(f"there is no file {path}") from error
+        except (OSError, SafetensorError, ValueError) as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise CheckpointError(f"{path} is no safetensors file of gradients: {error}") from error
+        if not tensors:
+            raise CheckpointError(f"{path} holds no gradients")
+        return cls(tensors, **told)
+
+    def _facts(self) -> dict[str, str | int | float | None]:
+        return {
+            "batch": self.batch,
+            "local_steps": self.local_steps,
+            "learning_rate": self.learning_rate,
+            "localization_weight": self.localization_weight,
+            "defence": self.defence,
+        }
+
+
+Observation = tuple[SharedUpdate, ...]
+"""Updates of the same images: one, or several under different masks."""
