@@ -20,6 +20,7 @@ class _ViTPositions(MJPBackbone):
     """Unknown positions through timm's one seam for positions, `_pos_embed`."""
 
     pos_embed: Any
+    blocks: Any
     index_embed: nn.Parameter | None
 
     def _prepare_positions(self) -> None:

@@ -8,7 +8,7 @@ from torch import nn
 
 from mjp.core.configuration import suggestion
 from mjp.core.errors import ConfigError
-from mjp.privacy.attacks import patch_solve
+from mjp.privacy.attacks import adaptive_solve, april, patch_solve
 from mjp.privacy.public import PublicModel, as_public
 from mjp.privacy.result import AttackResult, Effort
 from mjp.privacy.update import Observation, SharedUpdate
@@ -34,8 +34,14 @@ class Attack:
 
 ATTACKS: Mapping[str, Attack] = MappingProxyType(
     {
+        "april": Attack(april.run, "the paper's analytic attack, for a first block without norm"),
         "patch_solve": Attack(
             patch_solve.run, "patches from the gradients of positions and patch embedding"
+        ),
+        "adaptive_solve": Attack(
+            adaptive_solve.run,
+            "patch_solve by an attacker who knows the defence: mask, span, image prior",
+            knows_defence=True,
         ),
     }
 )

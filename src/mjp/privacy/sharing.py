@@ -1,6 +1,7 @@
 """The client: computes what is shared from its images."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -76,14 +77,11 @@ def share_each(
     _check(public, images, labels, plan)
     parameters = _parameters(public.model)
 
-    def one(image: Tensor, label: Tensor, masked: Tensor | None, source: Tensor | None) -> Tensor:
+    def one(image: Tensor, label: Tensor, masked: Tensor | None, source: Tensor | None) -> Any:
         own = None
         if plan is not None:
             own = JigsawPlan(plan.grid, masked[None], source[None])  # type: ignore[index]
-        found: Tensor = grad(_loss)(
-            parameters, public, image[None], label[None], own, localization_weight
-        )
-        return found
+        return grad(_loss)(parameters, public, image[None], label[None], own, localization_weight)
 
     if plan is not None and plan.pixels is not None:
         images, plan = plan.apply(images), None

@@ -1,0 +1,239 @@
+"""`adaptive_solve`: patch solve by an attacker who knows the defence.
+
+Against MJP: masked positions get no gradient, so their rows of zeros tell the mask. With u for
+unmasked and m for masked patches, dE = G_uᵀ X_u + G_mᵀ X_m, with G_u known. Where G_u says nothing
+(the complement Q of its rows), Qᵀ dE = (Qᵀ G_mᵀ) X_m: its rows span the masked patches. Outside
+that span the unmasked patches follow by least squares; inside, one equation for each patch comes
+from the gradient of the unknown embedding, and the rest from what photographs look like
+(`completion`). Masked patches lie in the span wherever they belong in the picture, so they are
+completed in place: the shuffle hides nothing. Several gradients of one image under different masks
+leave next to nothing open.
+
+Against rounding, noise, and more patches than width: the prior settles what the noise buries.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mjp.privacy.attacks.completion import Noisy, Prior, Spanned, complete
+from mjp.privacy.attacks.patch_solve import missing, solve, warning
+from mjp.privacy.public import PublicModel
+from mjp.privacy.reading import Reading, facts, read
+from mjp.privacy.result import AttackResult, Effort, refused
+from mjp.privacy.update import Observation
+
+NAME = "adaptive_solve"
+PRIOR = Prior()
+AT_A_TIME = 16
+"""Pictures that are completed together."""
+CLEAR = 10.0
+"""A direction of the masked patches counts if it stands out from the noise so many times; what does
+not is smaller than what the least squares get wrong anyway."""
+PRECISE = 1e-3
+"""Least squares with an expected error of a pixel below this need no prior."""
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """What one update tells of the patches, as x = base + c · span with c · row = right.
+
+    Args:
+        span: orthonormal rows, or rows of zeros where the masked patches have fewer directions.
+    """
+
+    base: Float[Tensor, "patches values"]
+    span: Float[Tensor, "m values"]
+    row: Float[Tensor, " m"]
+    right: Float[Tensor, " patches"]
+
+
+def run(public: PublicModel, observations: list[Observation], effort: Effort) -> list[AttackResult]:
+    """Attacks what every client sent; clients with equally many masked patches together."""
+    readings = [[read(public, update) for update in one] for one in observations]
+    told = [facts(public, one[0], r[0]) for one, r in zip(observations, readings, strict=True)]
+    reasons = [missing(public, r[0]) for r in readings]
+    results: list[AttackResult | None] = [
+        refused(NAME, reason, told[place]) if reason else None
+        for place, reason in enumerate(reasons)
+    ]
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for place, reason in enumerate(reasons):
+        if reason is None:
+            key = tuple(one.num_masked for one in readings[place])
+            groups.setdefault(key, []).append(place)
+    for key, places in groups.items():
+        for start in range(0, len(places), AT_A_TIME):
+            part = places[start : start + AT_A_TIME]
+
+            def tell(share: float, number: int = len(part)) -> None:
+                effort.tell(share * number / len(observations))
+
+            images = _recover(public, key, [readings[place] for place in part], tell)
+            for place, image in zip(part, images, strict=True):
+                first = readings[place][0]
+                results[place] = AttackResult(
+                    NAME,
+                    applies=True,
+                    reason=warning(observations[place][0], told[place], first),
+                    facts=told[place],
+                    images=image[None],
+                    masked=first.masked,
+                )
+    return [one for one in results if one is not None]
+
+
+def _recover(
+    public: PublicModel,
+    masked: tuple[int, ...],
+    readings: list[list[Reading]],
+    tell: Callable[[float], None],
+) -> Float[Tensor, "batch 3 height width"]:
+    """The pictures of clients that sent equally many updates with equally large masks."""
+    if not any(masked):
+        found = _unmasked(public, readings, tell)
+        return found.clamp(0, 1).float()
+    partials = [[partial(public, one) for one in several] for several in readings]
+    if len(masked) == 1:
+        reduced = [eliminated(one[0]) for one in partials]
+    else:
+        reduced = [intersected(one) for one in partials]
+    rows = max(span.shape[0] for _, span in reduced)
+    base = torch.stack([one for one, _ in reduced])
+    if rows == 0:
+        tell(1.0)
+        return public.pixels(public.join(base)).clamp(0, 1).float()
+    span = torch.stack([_filled(span, rows) for _, span in reduced])
+    pixels = public.grid.split(public.pixels(public.join(base))).flatten(2)
+    unknowns = Spanned(pixels, _as_pixels(public, span), public, PRIOR)
+    return complete(unknowns, public, PRIOR, tell).clamp(0, 1)
+
+
+def partial(public: PublicModel, reading: Reading) -> Partial:
+    """What a single update tells of the patches."""
+    tokens, patches = reading.tokens, reading.patches
+    assert tokens is not None
+    assert patches is not None
+    if reading.masked is None:
+        base = solve(tokens[None], patches[None])[0]
+        empty = base.new_zeros(0)
+        return Partial(base, base.new_zeros(0, base.shape[1]), empty, base.new_ones(base.shape[0]))
+    masked: Bool[Tensor, " patches"] = reading.masked
+    unknown = reading.unknown
+    assert unknown is not None
+    known = tokens[~masked]
+    number = reading.num_masked
+    whole = torch.linalg.qr(known.mT, mode="complete").Q
+    outside = whole[:, known.shape[0] :]
+    left, sizes, right = torch.linalg.svd(outside.mT @ patches, full_matrices=False)
+    number = min(number, len(sizes))
+    noise = sizes[number] if number < len(sizes) else sizes.new_zeros(())
+    floor = torch.maximum(CLEAR * noise, 1e-13 * sizes[0])
+    clear = sizes[:number] > floor
+    clear[0] = True
+    span = right[:number] * clear[:, None]
+    solved = solve(known[None], patches[None])[0]
+    amounts = solved @ span.mT
+    seen = outside.mT @ unknown
+    row = torch.where(clear, (left[:, :number].mT @ seen) / sizes[:number], 0.0)
+    rest = solve(known[None], (unknown - outside @ seen)[None, :, None])[0, :, 0]
+    base = solved.new_zeros(len(masked), solved.shape[1])
+    base[~masked] = solved - amounts @ span
+    right_side = solved.new_ones(len(masked))
+    right_side[~masked] = amounts @ row - rest
+    return Partial(base, span, row, right_side)
+
+
+def eliminated(one: Partial) -> tuple[Tensor, Tensor]:
+    """Base and span with the equation of the unknown embedding used up: one direction less."""
+    size = one.row @ one.row
+    if not len(one.row) or not bool(size > 0):
+        return one.base, one.span
+    base = one.base + torch.outer(one.right, (one.row / size) @ one.span)
+    others = torch.linalg.qr(one.row[:, None], mode="complete").Q[:, 1:]
+    return base, others.mT @ one.span
+
+
+def intersected(several: list[Partial]) -> tuple[Tensor, Tensor]:
+    """Base and span that are left by several updates of the same image under different masks."""
+    values = several[0].base.shape[1]
+    normal = several[0].base.new_zeros(values, values)
+    target = torch.zeros_like(several[0].base)
+    for one in several:
+        normal = normal + torch.eye(values, dtype=normal.dtype, device=normal.device)
+        normal = normal - one.span.mT @ one.span
+        target = target + one.base
+        size = one.row.norm()
+        if len(one.row) and bool(size > 0):
+            direction = (one.row / size) @ one.span
+            normal = normal + torch.outer(direction, direction)
+            target = target + torch.outer(one.right / size, direction)
+    sizes, vectors = torch.linalg.eigh(normal)
+    open_ones = sizes < 1e-6 * len(several)
+    inverse = torch.where(open_ones, 0.0, 1 / sizes.clamp_min(1e-300))
+    base = (target @ vectors * inverse) @ vectors.mT
+    return base, vectors[:, open_ones].mT
+
+
+def _unmasked(
+    public: PublicModel, readings: list[list[Reading]], tell: Callable[[float], None]
+) -> Float[Tensor, "batch 3 height width"]:
+    """Without a mask: least squares, and the prior where noise or missing rank bury the picture."""
+    tokens = torch.stack([one[0].tokens for one in readings])  # type: ignore[misc]
+    patches = torch.stack([one[0].patches for one in readings])  # type: ignore[misc]
+    solved = solve(tokens, patches)
+    found = public.pixels(public.join(solved))
+    noise = _noise(tokens, patches, solved)
+    smallest = torch.linalg.svdvals(tokens)[:, -1]
+    if tokens.shape[1] > tokens.shape[2]:
+        smallest = torch.zeros_like(smallest)
+    std = max(public.std)
+    doubtful = std * noise > PRECISE * smallest
+    if not bool(doubtful.any()):
+        tell(1.0)
+        return found
+    # In pixels in place of normalised values, the mean colour goes to the other side.
+    scale = _as_pixels(public, torch.ones_like(patches[:, :1]))
+    shift = public.grid.split(public.pixels(torch.zeros_like(found))).flatten(2)
+    target = _channels_first(public, patches) * scale + tokens.mT @ shift
+    first = public.grid.split(found.clamp(0, 1)).flatten(2)
+    unknowns = Noisy(tokens, target, std * noise, first, public, NOISE_WEIGHT)
+    filled = complete(unknowns, public, PRIOR, tell)
+    return torch.where(doubtful[:, None, None, None], filled, found)
+
+
+NOISE_WEIGHT = 1.0
+"""How much the prior counts against the noise."""
+
+
+def _noise(tokens: Tensor, patches: Tensor, solved: Tensor) -> Float[Tensor, " batch"]:
+    """Standard deviation of an entry of dE, told from what least squares leave over."""
+    spare = tokens.shape[2] - tokens.shape[1]
+    rounding = 4 * 2.0**-23 * patches.square().mean(dim=(1, 2)).sqrt()
+    if spare <= 0:
+        return rounding
+    left_over = patches - tokens.mT @ solved
+    found = (left_over.square().sum(dim=(1, 2)) / (spare * patches.shape[2])).sqrt()
+    return torch.maximum(found, torch.finfo(patches.dtype).eps * rounding)
+
+
+def _as_pixels(public: PublicModel, span: Float[Tensor, "batch m values"]) -> Tensor:
+    """Changes of normalised patches as changes of pixels, channel first."""
+    std = torch.tensor(public.std, dtype=span.dtype, device=span.device)
+    ordered = _channels_first(public, span)
+    return (ordered.unflatten(2, (3, -1)) * std[:, None]).flatten(2)
+
+
+def _channels_first(public: PublicModel, patches: Tensor) -> Tensor:
+    if public.surface.layout == "chw":
+        return patches
+    high, wide = public.surface.patch
+    return patches.unflatten(2, (high, wide, 3)).permute(0, 1, 4, 2, 3).flatten(2)
+
+
+def _filled(span: Tensor, rows: int) -> Tensor:
+    """With rows of zeros, so that spans of several pictures can be stacked."""
+    return torch.cat([span, span.new_zeros(rows - span.shape[0], span.shape[1])])
