@@ -11,6 +11,8 @@ from tyro.conf import subcommand
 from mjp import __version__
 from mjp.commands.options import (
     DEFAULT_RECIPE,
+    AuditOptions,
+    BenchAuditOptions,
     BenchEvalOptions,
     BenchPlanOptions,
     BenchStepOptions,
@@ -35,6 +37,7 @@ Bench = (
     | Annotated[BenchPlanOptions, subcommand("plan")]
     | Annotated[BenchTrainOptions, subcommand("train")]
     | Annotated[BenchEvalOptions, subcommand("eval")]
+    | Annotated[BenchAuditOptions, subcommand("audit")]
 )
 
 Eval = (
@@ -66,6 +69,8 @@ _RUNNERS = {
     EvalOutliersOptions: "mjp.commands.eval_outliers",
     ProbePositionsOptions: "mjp.commands.probe_positions",
     ProbeAttentionOptions: "mjp.commands.probe_attention",
+    AuditOptions: "mjp.commands.audit",
+    BenchAuditOptions: "mjp.commands.bench_audit",
 }
 
 _EXTRAS = {
@@ -75,6 +80,9 @@ _EXTRAS = {
     "cv2": "evaluate",
     "skimage": "demo",
     "datasets": "hub",
+    "jinja2": "audit",
+    "opacus": "audit",
+    "torchmetrics": "audit",
 }
 """Packages that only some verbs need, and the extra of mjp that brings each."""
 
@@ -134,6 +142,7 @@ def _verbs(name: str, recipe: Recipe) -> Any:
                 "default), where they attend.",
             ),
         ]
+        | Annotated[AuditOptions, subcommand("audit")]
         | Annotated[
             Bench, subcommand("bench", description="Measure what MJP costs, as a ratio in one run.")
         ]

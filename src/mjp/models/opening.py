@@ -1,7 +1,9 @@
 """Opens any model by what a person calls it: a folder, a name of timm's or the hub's, a file."""
 
 import difflib
+import importlib
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,9 @@ from mjp.models.weights import CONFIG_NAME, OWN_NAMES, load_strictly, load_weigh
 
 RANDOM = "random"
 """In place of a file: the architecture with weights drawn from a seed."""
+SOURCES = ("hf-hub:", "local-dir:")
+IMPORT = "import:"
+"""Before MODULE:FUNCTION, which makes a model of the person's own."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +46,11 @@ class ModelName:
     def parse(cls, text: str) -> "ModelName":
         """Takes apart what was written; a path that exists is taken as it is."""
         label, source, weights = "", text.strip(), None
-        if not source.startswith(("hf-hub:", "local-dir:")) and not _exists(source):
+        if not source.startswith(SOURCES) and not _exists(source):
             before, equals, after = source.partition("=")
             if equals and "@" not in before:
                 label, source = before.strip(), after.strip()
-            complete = source.startswith(("hf-hub:", "local-dir:")) or _exists(source)
+            complete = source.startswith(SOURCES) or _exists(source)
             if not complete:
                 source, _, file = source.partition("@")
                 weights = file or None
@@ -111,6 +116,8 @@ def architecture_of(model: nn.Module) -> str:
 
 def _build(name: ModelName, arguments: dict[str, Any]) -> Any:
     source = name.source
+    if source.startswith(IMPORT):
+        return _imported(source.removeprefix(IMPORT), name.weights)
     path = Path(source.removeprefix("local-dir:")).expanduser()
     if path.is_dir():
         return _from_folder(path, arguments)
@@ -135,6 +142,25 @@ def _build(name: ModelName, arguments: dict[str, Any]) -> Any:
             torch.manual_seed(seed_for(0, "weights"))
             return timm.create_model(source, **arguments)
     return _from_file(source, Path(name.weights).expanduser(), arguments)
+
+
+def _imported(where: str, weights: str | None) -> nn.Module:
+    """A module that a function of the person's own makes; asked for by name, so it is run."""
+    home, _, function = where.partition(":")
+    if not home or not function:
+        raise ConfigError(f"{IMPORT}{where} names no function; write {IMPORT}MODULE:FUNCTION")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # As `python -m` does: modules beside the person count.
+    try:
+        made = getattr(importlib.import_module(home), function)()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{IMPORT}{where} cannot be had: {error}") from error
+    if not isinstance(made, nn.Module):
+        raise ConfigError(f"{IMPORT}{where} gives a {type(made).__name__}, not an nn.Module")
+    if weights is not None:
+        path = Path(weights).expanduser()
+        load_strictly(made, read_state(path), path)
+    return made
 
 
 def _close(architecture: str) -> str:

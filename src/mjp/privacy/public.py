@@ -116,13 +116,29 @@ class PublicModel:
             cells = patches.unflatten(2, (3, high, wide))
         return self.grid.join(cells)
 
-    def logits(self, images: Tensor, plan: JigsawPlan | None = None) -> Float[Tensor, "batch c"]:
+    def logits(
+        self, images: Tensor, plan: JigsawPlan | None = None
+    ) -> Float[Tensor, "batch classes"]:
         """The model's answers to normalised images, or to their jigsaw."""
         if plan is not None and isinstance(self.model, MJPBackbone):
             found = self.model(images, plan=plan)
         else:
             found = self.model(images if plan is None else plan.apply(images))
         return getattr(found, "logits", found)  # transformers' models give an object.
+
+    @torch.no_grad()
+    def features(
+        self, images: Float[Tensor, "batch 3 height width"], at_a_time: int = 64
+    ) -> Float[Tensor, "batch dim"]:
+        """What the model sees in normalised images; its logits where it tells no more."""
+        found = []
+        for part in images.split(at_a_time):
+            if hasattr(self.model, "forward_features") and hasattr(self.model, "forward_head"):
+                tokens = self.model.forward_features(part)
+                found.append(self.model.forward_head(tokens, pre_logits=True))
+            else:
+                found.append(self.logits(part))
+        return torch.cat(found)
 
 
 def as_public(model: nn.Module | PublicModel) -> PublicModel:

@@ -1,0 +1,93 @@
+"""The accuracy that a model has on what clients with a defence feed it."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+
+from mjp.core.bootstrap import estimates
+from mjp.core.errors import DataError, UnsupportedModelError
+from mjp.core.records import Scalar
+from mjp.core.seeds import generator_for, seed_for
+from mjp.core.team import Team
+from mjp.data.feed import worker_count
+from mjp.data.reading import reader
+from mjp.data.source import Source
+from mjp.data.view import View
+from mjp.evaluate.classes import class_outputs
+from mjp.privacy.defences import Defence
+from mjp.privacy.public import PublicModel
+
+PROCESSED = (
+    "of the model as it is: what training with such gradients would keep was not measured; the "
+    "share of the gradient's direction that is left stands beside it"
+)
+RETRAINED = "of the model as it is, without training under this defence"
+
+
+def outputs_of(model: Any, source: Source | None) -> torch.Tensor | None:
+    """The model's output for each class of the data; None where that cannot be told."""
+    if source is None or not hasattr(model, "num_classes"):
+        return None
+    try:
+        return class_outputs(model, source.classes, source.name)
+    except (DataError, UnsupportedModelError):
+        return None
+
+
+@torch.no_grad()
+def accuracies(
+    views: Iterable[tuple[Defence, PublicModel]],
+    source: Source,
+    outputs: torch.Tensor,
+    view: View,
+    team: Team,
+    seed: int,
+    tell: Callable[[int], None],
+) -> dict[str, dict[str, Scalar]]:
+    """Top-1 with its interval by defence; of those that feed the model the same, it is the same."""
+    views = list(views)
+    shown: dict[str, tuple[Defence, PublicModel]] = {}
+    for defence, public in views:
+        shown.setdefault(input_of(defence), (defence, public))
+    right = {
+        name: torch.zeros(len(source), device=team.device, dtype=torch.float32) for name in shown
+    }
+    targets = outputs.to(team.device)
+    for block in reader(source, view, team, worker_count(None)):
+        images = block.images.float() / 255
+        for name, (defence, public) in shown.items():
+            dtype = next(public.model.parameters()).dtype
+            generator = generator_for(seed, "audit accuracy", step=block.number)
+            plan = defence.draw_plan(public, 1, generator, clients=len(images))
+            inputs, inside = defence.arrange(public.normalized(images.to(dtype)), plan)
+            found = []
+            for start in range(0, len(inputs), 64):
+                part = slice(start, start + 64)
+                logits = public.logits(inputs[part], None if inside is None else inside[part])
+                found.append(logits.argmax(dim=1))
+            hits = torch.cat(found) == targets[block.labels]
+            right[name][block.indices.to(team.device)] = hits.float()
+            tell(len(images))
+    values: dict[str, dict[str, Scalar]] = {}
+    for name in shown:
+        hits = team.total(right[name]).cpu().numpy()
+        (estimate,) = estimates(100 * np.asarray(hits)[:, None], seed_for(seed, "audit accuracy"))
+        values[name] = {**estimate.values("top1"), "accuracy_images": len(source)}
+    return {str(defence): values[input_of(defence)] for defence, _ in views}
+
+
+def input_of(defence: Defence) -> str:
+    """What of a defence decides what the model is fed."""
+    names = ("mjp", "shuffle", "sincos")
+    return "+".join(str(part) for part in defence.parts if part.name in names)
+
+
+def note_on(defence: Defence) -> str:
+    """What an accuracy under this defence is the accuracy of."""
+    feeding = {"mjp", "shuffle"}
+    others = [part.name for part in defence.parts if part.name not in feeding]
+    if "sincos" in others or "frozen" in others or "unshared" in others:
+        return RETRAINED
+    return PROCESSED if others else ""

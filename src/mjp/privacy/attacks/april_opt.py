@@ -1,0 +1,27 @@
+"""`april_opt`: APRIL's search (Lu et al. 2022): all gradients, and the direction of the positions'.
+
+The paper takes one cosine of the whole position table; here it is the mean over its rows, since the
+row of the class token, in which no patch is seen, would otherwise make up nearly all of it.
+"""
+
+from mjp.privacy.attacks.matching import Settings, search
+from mjp.privacy.public import PublicModel
+from mjp.privacy.result import AttackResult, Effort
+from mjp.privacy.update import Observation
+
+NAME = "april_opt"
+
+SETTINGS = Settings(
+    objective="l2",
+    optimizer="adam_signed",
+    steps=2000,
+    learning_rate=0.1,
+    milestones=(3 / 8, 5 / 8, 7 / 8),
+    position_cosine=5.0,
+    total_variation=0.01,
+)
+
+
+def run(public: PublicModel, observations: list[Observation], effort: Effort) -> list[AttackResult]:
+    """Searches for the images of every update."""
+    return search(NAME, SETTINGS, public, observations, effort)

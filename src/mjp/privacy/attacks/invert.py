@@ -1,0 +1,26 @@
+"""`invert`: Inverting Gradients (Geiping et al. 2020): the gradient's direction, and smoothness.
+
+The paper compares the direction of all gradients in one. In a transformer a few large ones then
+hide the small ones that tell patches apart, so each parameter's direction counts equally here.
+"""
+
+from mjp.privacy.attacks.matching import Settings, search
+from mjp.privacy.public import PublicModel
+from mjp.privacy.result import AttackResult, Effort
+from mjp.privacy.update import Observation
+
+NAME = "invert"
+
+SETTINGS = Settings(
+    objective="cosine",
+    optimizer="adam_signed",
+    steps=2000,
+    learning_rate=0.1,
+    milestones=(3 / 8, 5 / 8, 7 / 8),
+    total_variation=0.003,
+)
+
+
+def run(public: PublicModel, observations: list[Observation], effort: Effort) -> list[AttackResult]:
+    """Searches for the images of every update."""
+    return search(NAME, SETTINGS, public, observations, effort)

@@ -1,0 +1,303 @@
+"""The parts of a defence that act on what the gradient tells of places: jigsaws and the table."""
+
+import copy
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from timm.layers import build_sincos2d_pos_embed
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from mjp.core.errors import ConfigError, UnsupportedModelError
+from mjp.core.ranges import check_ratio
+from mjp.jigsaw import JigsawPlan, sample_plan
+from mjp.models.backbone import MJPBackbone
+from mjp.models.config import MJPConfig
+from mjp.models.factory import wrap
+from mjp.models.surface import SurfaceNames, find_surface
+from mjp.privacy.defence_parts import Gradients, Part
+from mjp.privacy.dp import check_above_zero
+from mjp.privacy.public import PublicModel
+
+
+@dataclass(frozen=True)
+class Jigsaw(Part):
+    """Shuffles some of the patches of each image."""
+
+    kind: ClassVar[str] = "jigsaw"
+    reason: ClassVar[str] = "both shuffle the patches, and mjp hides their places as well"
+    least: ClassVar[int] = 1
+    """Of so many patches it takes one to do anything."""
+
+    ratio: float
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("ratio", self.ratio), ("probability", self.probability)):
+            check_ratio(f"the {name} of {self.name}", value)
+            check_above_zero(f"the {name} of {self.name}", value)
+
+    def draw(
+        self, public: PublicModel, batch: int, clients: int, generator: torch.Generator
+    ) -> JigsawPlan | None:
+        """One plan for the images of all clients; None where no client has a jigsaw."""
+        if generator.device.type != "cpu":
+            raise ConfigError(
+                "whether there is a jigsaw is decided on the host, so the generator must be on the "
+                f"cpu, not {generator.device}; the plan will be on {public.device} all the same"
+            )
+        self._check_patches(public)
+        chances = torch.rand(clients, generator=generator, dtype=torch.float64)
+        seed = int(torch.randint(2**62, (), generator=generator))
+        happens = chances < self.probability
+        if not bool(happens.any()):
+            return None
+        plan = sample_plan(
+            public.grid,
+            batch * clients,
+            self.ratio,
+            torch.Generator(public.device).manual_seed(seed),
+        )
+        if bool(happens.all()):
+            return plan
+        shuffled = happens.to(public.device).repeat_interleave(batch)[:, None]
+        order = torch.arange(public.grid.num_patches, device=public.device)
+        return JigsawPlan(
+            plan.grid, plan.masked & shuffled, torch.where(shuffled, plan.source, order)
+        )
+
+    def _check_patches(self, public: PublicModel) -> None:
+        patches = public.grid.num_patches
+        taken = round(self.ratio * patches)
+        if taken < self.least:
+            enough = math.ceil(1000 * self.least / patches) / 1000
+            raise ConfigError(
+                f"{self} takes {taken} of the {patches} patches of this model's images, which "
+                f"changes nothing; use a ratio of at least {enough:g}"
+            )
+
+
+@dataclass(frozen=True)
+class MaskedJigsaw(Jigsaw):
+    """MJP: shuffled patches, with one unknown position for all of them."""
+
+    name: ClassVar[str] = "mjp"
+
+    @property
+    def title(self) -> str:
+        often = "" if self.probability == 1 else f", in {100 * self.probability:g} % of the updates"
+        return f"MJP, {100 * self.ratio:g} % of the patches{often}"
+
+    @property
+    def about(self) -> str:
+        return (
+            f"shuffles {100 * self.ratio:g} % of the patches and gives all of them one unknown "
+            "position; which ones they are is seen from the zero rows of the position gradient, "
+            "and the other patches leak but for what they share with the shuffled ones"
+        )
+
+    def prepare(self, public: PublicModel) -> PublicModel:
+        table_of(public, self)
+        self._check_patches(public)
+        model = public.model
+        if not isinstance(model, VisionTransformer):
+            raise ConfigError(
+                f"mjp hides the positions of a ViT's patches; this {type(model).__name__} is no "
+                "ViT of timm, so use shuffle"
+            )
+        if not isinstance(model, MJPBackbone):
+            return self._wrapped(public)
+        if model.unknown_position is None:
+            raise ConfigError(
+                f"this model has positions={model.mjp_config.positions!r}, so no unknown position; "
+                "use shuffle, or a model with positions='unknown'"
+            )
+        return public
+
+    def notes(self, public: PublicModel) -> tuple[str, ...]:
+        if not isinstance(public.model, MJPBackbone):
+            return (
+                "The model was not trained with MJP: its unknown position is untrained, so the "
+                "accuracy of the defended model is not known.",
+            )
+        trained = public.model.mjp_config.ratio
+        if trained != self.ratio:
+            return (f"The model's own ratio is {trained:g}, not {self.ratio:g}.",)
+        return ()
+
+    def _wrapped(self, public: PublicModel) -> PublicModel:
+        config = MJPConfig(ratio=self.ratio, probability=self.probability, localization=None)
+        devices = [public.device] if public.device.type == "cuda" else []
+        try:
+            with torch.random.fork_rng(devices=devices):
+                model = wrap(copy.deepcopy(public.model), config)
+        except UnsupportedModelError as error:
+            raise ConfigError(f"mjp cannot be put around this model: {error}") from error
+        # Always the same draw: client and attacker have the same public model.
+        width = public.surface.width
+        draw = torch.randn(1, 1, width, generator=torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            model.get_parameter("unknown_position").copy_(config.position_init_std * draw)
+        surface = public.surface
+        names = SurfaceNames(
+            surface.patch_embedding, surface.positions, surface.classifier or "none", surface.layout
+        )
+        return replace(public, model=model, surface=find_surface(model, public.size, names))
+
+
+@dataclass(frozen=True)
+class Shuffle(Jigsaw):
+    """The jigsaw alone: shuffled patches, every place with its own position."""
+
+    name: ClassVar[str] = "shuffle"
+    least: ClassVar[int] = 2
+
+    @property
+    def title(self) -> str:
+        often = "" if self.probability == 1 else f", in {100 * self.probability:g} % of the updates"
+        return f"{100 * self.ratio:g} % of the patches shuffled{often}"
+
+    @property
+    def about(self) -> str:
+        return (
+            f"shuffles {100 * self.ratio:g} % of the patches before the model sees them; the "
+            "shuffled picture leaks as any other, and is a puzzle to solve"
+        )
+
+    def prepare(self, public: PublicModel) -> PublicModel:
+        self._check_patches(public)
+        return public
+
+
+@dataclass(frozen=True)
+class WithheldPositions(Part):
+    """The gradient of the position table is not sent."""
+
+    kind: ClassVar[str] = "positions"
+    reason: ClassVar[str] = "each of them keeps the position table's gradient from being sent"
+
+    def prepare(self, public: PublicModel) -> PublicModel:
+        table_of(public, self)
+        return public
+
+    def process(
+        self, gradients: Gradients, public: PublicModel, generator: torch.Generator
+    ) -> Gradients:
+        return {name: one for name, one in gradients.items() if name != public.surface.positions}
+
+
+@dataclass(frozen=True)
+class UnsharedPositions(WithheldPositions):
+    """The table is trained, its gradient stays with the client."""
+
+    name: ClassVar[str] = "unshared"
+
+    @property
+    def title(self) -> str:
+        return "position gradient not shared"
+
+    @property
+    def about(self) -> str:
+        return (
+            "keeps the gradient of the position table to the client; all other gradients are exact,"
+            " for a search to match"
+        )
+
+
+@dataclass(frozen=True)
+class FrozenPositions(WithheldPositions):
+    """The table is not trained."""
+
+    name: ClassVar[str] = "frozen"
+
+    @property
+    def title(self) -> str:
+        return "positions frozen"
+
+    @property
+    def about(self) -> str:
+        return (
+            "does not train the position table, so that it has no gradient; all other gradients "
+            "are exact, for a search to match"
+        )
+
+    def prepare(self, public: PublicModel) -> PublicModel:
+        table = table_of(public, self)
+        return _frozen(public, table) if table.requires_grad else public
+
+
+@dataclass(frozen=True)
+class SincosPositions(WithheldPositions):
+    """A fixed table in place of the learned one."""
+
+    name: ClassVar[str] = "sincos"
+
+    @property
+    def title(self) -> str:
+        return "fixed sin-cos positions"
+
+    @property
+    def about(self) -> str:
+        return (
+            "has fixed sin-cos positions in place of learned ones, so that there is no gradient of "
+            "them; all other gradients are exact, for a search to match"
+        )
+
+    def prepare(self, public: PublicModel) -> PublicModel:
+        table = table_of(public, self)
+        changed = self._changed(public)
+        if torch.equal(table, changed) and not table.requires_grad:
+            return public
+        return _frozen(public, changed)
+
+    def notes(self, public: PublicModel) -> tuple[str, ...]:
+        if torch.equal(table_of(public, self), self._changed(public)):
+            return ()
+        return (
+            "The model was not trained with sin-cos positions: they replace its own, so the "
+            "accuracy of the defended model is not known.",
+        )
+
+    def _changed(self, public: PublicModel) -> Tensor:
+        """The table with sin-cos rows for the patches; class and register tokens keep theirs."""
+        grid, width = public.grid, public.surface.width
+        if width % 4:
+            raise ConfigError(
+                f"sin-cos positions take a width that is a multiple of 4, this model has {width}; "
+                "use frozen"
+            )
+        own = getattr(getattr(public.model, "patch_embed", None), "grid_size", None)
+        if own is not None and tuple(own) != (grid.rows, grid.cols):
+            raise ConfigError(
+                f"the position table of this model lies on a grid of {own[0]}x{own[1]}, its images "
+                f"on {grid}; use sincos with images of the model's own size"
+            )
+        rows = build_sincos2d_pos_embed([grid.rows, grid.cols], width, interleave_sin_cos=True)
+        table = table_of(public, self).detach().clone(memory_format=torch.contiguous_format)
+        table.view(-1, width)[public.surface.first_row :] = rows.to(table.device, table.dtype)
+        return table
+
+
+def table_of(public: PublicModel, part: Part) -> nn.Parameter:
+    """The position table, as the parameter it is; an error that names the part where none is."""
+    name = public.surface.positions
+    if name is None:
+        raise ConfigError(
+            f"{part.name} is about the table of absolute positions, which this "
+            f"{type(public.model).__name__} has not; use another defence, or name the table with "
+            "SurfaceNames(positions=...)"
+        )
+    table: nn.Parameter = public.model.get_parameter(name)
+    return table
+
+
+def _frozen(public: PublicModel, table: Tensor) -> PublicModel:
+    """A copy of the public model with this table, which is not trained."""
+    model = copy.deepcopy(public.model)
+    parameter = model.get_parameter(str(public.surface.positions))
+    with torch.no_grad():
+        parameter.copy_(table)
+    parameter.requires_grad_(False)
+    return replace(public, model=model)

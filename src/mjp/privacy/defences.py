@@ -1,0 +1,364 @@
+"""`Defence`: what a client does so that its update gives less away, as a text of named parts."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import reduce
+from types import MappingProxyType
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from mjp.core.configuration import suggestion
+from mjp.core.errors import ConfigError
+from mjp.core.ranges import check_count
+from mjp.jigsaw import JigsawPlan
+from mjp.privacy import sharing
+from mjp.privacy.defence_parts import (
+    Batch,
+    BFloat16,
+    Clip,
+    Float16,
+    Gradients,
+    LocalSteps,
+    Noise,
+    Part,
+    PrivateSGD,
+    Prune,
+)
+from mjp.privacy.defence_positions import (
+    FrozenPositions,
+    Jigsaw,
+    MaskedJigsaw,
+    Shuffle,
+    SincosPositions,
+    UnsharedPositions,
+)
+from mjp.privacy.dp import DPAccount
+from mjp.privacy.public import PublicModel
+from mjp.privacy.update import SharedUpdate
+
+Kind = TypeVar("Kind", bound=Part)
+
+PARTS: Mapping[str, type[Part]] = MappingProxyType(
+    {
+        part.name: part
+        for part in (
+            MaskedJigsaw,
+            Shuffle,
+            FrozenPositions,
+            UnsharedPositions,
+            SincosPositions,
+            Float16,
+            BFloat16,
+            Prune,
+            Clip,
+            Noise,
+            PrivateSGD,
+            Batch,
+            LocalSteps,
+        )
+    }
+)
+"""The parts that a defence can be made of, by name."""
+
+_EXCLUDED = MappingProxyType(
+    {
+        ("dp", "clip"): "DP-SGD clips by itself: dp=<noise multiplier>,<clipping norm>",
+        ("dp", "noise"): "DP-SGD adds noise by itself: dp=<noise multiplier>,<clipping norm>",
+        (
+            "dp",
+            "steps",
+        ): "each noisy step would have to be accounted for; use batch for more images",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Defence:
+    """What a client does so that its update gives less away; see `parse_defence`.
+
+    Gradients are processed in the order of the parts. With DP-SGD, the parts before it act on the
+    gradient of each image.
+    """
+
+    parts: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        by_kind: dict[str, Part] = {}
+        for part in self.parts:
+            other = by_kind.setdefault(part.kind, part)
+            if other is part:
+                continue
+            if other.name == part.name:
+                raise ConfigError(f"{part.name} is there twice, {other} and {part}; choose one")
+            raise ConfigError(f"{other.name} and {part.name} exclude each other: {part.reason}")
+        names = {part.name for part in self.parts}
+        for (one, other_name), reason in _EXCLUDED.items():
+            if {one, other_name} <= names:
+                raise ConfigError(f"{one} and {other_name} exclude each other: {reason}")
+
+    def __str__(self) -> str:
+        return "+".join(str(part) for part in self.parts) or "none"
+
+    @property
+    def title(self) -> str:
+        """Words for a report."""
+        return ", ".join(part.title for part in self.parts) or "no defence"
+
+    @property
+    def about(self) -> str:
+        """What it does, and what the attacker can still know: a sentence."""
+        clauses = "; it ".join(part.about for part in self.parts)
+        if not clauses:
+            return "The client sends its gradients as they are."
+        return f"The client {clauses}."
+
+    @property
+    def images_per_update(self) -> int:
+        batch = self._part(Batch)
+        return 1 if batch is None else batch.images
+
+    @property
+    def local_steps(self) -> int:
+        local = self._part(LocalSteps)
+        return 1 if local is None else local.steps
+
+    @property
+    def learning_rate(self) -> float | None:
+        """Of the local steps; None where there is one step only."""
+        local = self._part(LocalSteps)
+        return None if local is None else local.learning_rate
+
+    @property
+    def is_private(self) -> bool:
+        """Whether DP-SGD is part of it."""
+        return self._part(PrivateSGD) is not None
+
+    def epsilon(self, account: DPAccount | None = None) -> float | None:
+        """The ε of DP-SGD; None for a defence without, which guarantees nothing."""
+        private = self._part(PrivateSGD)
+        if private is None:
+            return None
+        return (account or DPAccount()).epsilon(private.noise_multiplier)
+
+    def public(self, public: PublicModel) -> PublicModel:
+        """The public model that goes with the defence: a changed copy, or the same object.
+
+        An error where the model cannot have this defence.
+        """
+        return reduce(lambda model, part: part.prepare(model), self.parts, public)
+
+    def notes(self, public: PublicModel) -> tuple[str, ...]:
+        """What a report has to say beside the numbers.
+
+        Args:
+            public: the model before the defence changed it.
+        """
+        return tuple(note for part in self.parts for note in part.notes(public))
+
+    def draw_plan(
+        self, public: PublicModel, batch: int, generator: torch.Generator, *, clients: int = 1
+    ) -> JigsawPlan | None:
+        """A jigsaw for each image, on the model's device; None where there is none.
+
+        Args:
+            batch: images of a client.
+            generator: on the CPU, wherever the model is: whether a client has a jigsaw is decided
+                on the host.
+            clients: how many there are; each decides for itself. The plan is one of batch * clients
+                images, client by client, and leaves those in order that have no jigsaw.
+        """
+        check_count("batch", batch)
+        check_count("clients", clients)
+        jigsaw = self._part(Jigsaw)
+        return None if jigsaw is None else jigsaw.draw(public, batch, clients, generator)
+
+    def arrange(
+        self, images: Float[Tensor, "batch 3 height width"], plan: JigsawPlan | None
+    ) -> tuple[Float[Tensor, "batch 3 height width"], JigsawPlan | None]:
+        """What the client's model gets: for `shuffle` the moved pixels, and no plan."""
+        jigsaw = self._part(Jigsaw)
+        if plan is not None and jigsaw is None:
+            raise ConfigError(f"the defence {self} has no jigsaw, but a plan for one was given")
+        if plan is None and jigsaw is not None and jigsaw.probability == 1:
+            raise ConfigError(f"the defence {self} needs a plan; draw it with its draw_plan")
+        if plan is not None and isinstance(jigsaw, Shuffle):
+            return plan.apply(images), None
+        return images, plan
+
+    def share(
+        self,
+        public: PublicModel,
+        images: Float[Tensor, "batch 3 height width"],
+        labels: Int64[Tensor, " batch"],
+        plan: JigsawPlan | None,
+        generator: torch.Generator,
+        *,
+        localization_weight: float = 0.0,
+    ) -> SharedUpdate:
+        """What a client with this defence sends of its images.
+
+        Args:
+            public: what the defence's own `public` gave.
+            images: as the model takes them, normalised.
+            plan: of `draw_plan`.
+            generator: of noise.
+        """
+        self._check_model(public, localization_weight)
+        images, plan = self.arrange(images, plan)
+        private = self._part(PrivateSGD)
+        if private is None:
+            update = sharing.share(
+                public,
+                images,
+                labels,
+                plan,
+                local_steps=self.local_steps,
+                learning_rate=self.learning_rate,
+                localization_weight=localization_weight,
+            )
+            return self.process(public, update, generator)
+        place = self.parts.index(private)
+        before, after = Defence(self.parts[:place]), Defence(self.parts[place + 1 :])
+        each = sharing.share_each(
+            public, images, labels, plan, localization_weight=localization_weight
+        )
+        # One after the other: the gradients of a whole batch may not fit into memory.
+        single = (before._processed(dict(one.gradients), public, generator) for one in each)
+        update = SharedUpdate(
+            after._processed(private.mean(single, public.device, generator), public, generator),
+            batch=len(images),
+            localization_weight=localization_weight,
+            defence=str(self),
+        )
+        for part in (*before.parts, *after.parts):
+            part.check(update)
+        return update
+
+    def share_each(
+        self,
+        public: PublicModel,
+        images: Float[Tensor, "batch 3 height width"],
+        labels: Int64[Tensor, " batch"],
+        plan: JigsawPlan | None,
+        generator: torch.Generator,
+        *,
+        localization_weight: float = 0.0,
+        at_a_time: int = 16,
+    ) -> Iterator[SharedUpdate]:
+        """What as many clients send as there are images, each of one; computed together.
+
+        Args:
+            plan: of `draw_plan` with `batch=1` and as many clients.
+        """
+        if self.images_per_update > 1 or self.local_steps > 1:
+            raise ConfigError(f"clients with {self} are not computed together; use share for each")
+        self._check_model(public, localization_weight)
+        images, plan = self.arrange(images, plan)
+        for update in sharing.share_each(
+            public,
+            images,
+            labels,
+            plan,
+            localization_weight=localization_weight,
+            at_a_time=at_a_time,
+        ):
+            told = replace(update, learning_rate=self.learning_rate)
+            yield self.process(public, told, generator)
+
+    def process(
+        self, public: PublicModel, update: SharedUpdate, generator: torch.Generator
+    ) -> SharedUpdate:
+        """What a client with this defence makes of its update before it sends it.
+
+        Args:
+            public: what the defence's own `public` gave.
+            update: of `mjp.privacy.sharing`, without a defence yet.
+            generator: of noise; where it is on another device than the update, it seeds one there.
+        """
+        if update.defence != "none":
+            raise ConfigError(
+                f"this update has the defence {update.defence} already; process a fresh one"
+            )
+        for part in self.parts:
+            part.check(update)
+        gradients = self._processed(dict(update.gradients), public, generator)
+        return replace(update, gradients=gradients, defence=str(self))
+
+    def _processed(
+        self, gradients: Gradients, public: PublicModel, generator: torch.Generator
+    ) -> Gradients:
+        for part in self.parts:
+            gradients = part.process(gradients, public, generator)
+        return gradients
+
+    def _check_model(self, public: PublicModel, localization_weight: float) -> None:
+        """Raises unless this is the public model that goes with the defence."""
+        if self.public(public) is not public:
+            raise ConfigError(
+                f"the defence {self} goes with another public model; share from what "
+                "defence.public(model) gives, and attack that"
+            )
+        if localization_weight and getattr(public.model, "locator", None) is None:
+            raise ConfigError(
+                f"localization_weight={localization_weight:g} needs a model with a locator; this "
+                "one has none, so leave it at 0"
+            )
+
+    def _part(self, kind: type[Kind]) -> Kind | None:
+        return next((part for part in self.parts if isinstance(part, kind)), None)
+
+
+def parse_defence(text: str) -> Defence:
+    """The defence that a text names: `none`, or parts joined by `+`, in the order they act.
+
+    `mjp=0.27` (ratio; `mjp=0.27,0.5` with a probability), `shuffle=0.27`, `frozen`, `unshared`,
+    `sincos`, `fp16`, `bf16`, `prune=0.9` (share set to zero), `clip=1` (total norm), `noise=1e-4`
+    (standard deviation), `dp=1,1` (noise multiplier, clipping norm), `batch=4` (images of an
+    update), `steps=4,0.01` (local steps, learning rate).
+    """
+    text = text.strip().lower()
+    if text == "none":
+        return Defence()
+    # A plus before a digit belongs to a number, such as 1e+3.
+    return Defence(tuple(_parse_part(one.strip(), text) for one in re.split(r"\+(?!\d)", text)))
+
+
+def _parse_part(text: str, whole: str) -> Part:
+    name, equals, rest = text.partition("=")
+    name = name.strip()
+    if name == "none":
+        raise ConfigError(f"none cannot be part of {whole!r}; leave it out")
+    if not name:
+        raise ConfigError(f"{whole!r} has a part without a name; an example is mjp=0.27+clip=1")
+    if name not in PARTS:
+        raise ConfigError(f"there is no defence {name!r}{suggestion(name, ['none', *PARTS])}")
+    part = PARTS[name]
+    values = rest.split(",") if equals else []
+    wanted = fields(part)
+    required = sum(field.default is MISSING for field in wanted)
+    if not required <= len(values) <= len(wanted):
+        raise ConfigError(f"{text!r} is no defence; write {_usage(part)}")
+    numbers = [
+        _parse_number(value.strip(), text, whole_number=field.type is int)
+        for value, field in zip(values, wanted[: len(values)], strict=True)
+    ]
+    return part(*numbers)
+
+
+def _parse_number(value: str, text: str, *, whole_number: bool) -> int | float:
+    try:
+        return int(value) if whole_number else float(value)
+    except ValueError as error:
+        kind = "whole number" if whole_number else "number"
+        raise ConfigError(f"{value!r} in {text!r} is no {kind}") from error
+
+
+def _usage(part: type[Part]) -> str:
+    """How a part is written, such as `mjp=<ratio>[,<probability>]`."""
+    needed = ",".join(f"<{one.name}>" for one in fields(part) if one.default is MISSING)
+    others = "".join(f"[,<{one.name}>]" for one in fields(part) if one.default is not MISSING)
+    return f"{part.name}={needed}{others}" if needed else part.name

@@ -1,0 +1,124 @@
+"""How near a reconstruction comes to the image: a number for each image, pixels in [0, 1]."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mjp.core.errors import ConfigError
+from mjp.jigsaw import PatchGrid
+
+HIGHEST_PSNR = 150.0
+"""In dB; nothing scores more, so that identical images have a number and means stay finite.
+
+A root mean square error of 3e-8: below it single precision cannot tell two images apart.
+"""
+
+WINDOW, SIGMA = 11, 1.5
+"""Pixels across the Gaussian window of SSIM, and its width."""
+
+CHUNK = 64
+"""Images that the costly metrics take at a time, so that memory does not grow with the batch."""
+
+Images = Float[Tensor, "batch 3 height width"]
+Scores = Float[Tensor, " batch"]
+
+# Everything is computed in double precision: an exact attack ends 1e-7 from the image, and SSIM
+# takes differences of squares, which the TF32 of a GPU's convolutions would drown.
+
+
+def mse(found: Images, truth: Images) -> Scores:
+    """Mean squared error of the pixels."""
+    return _squared_error(found, truth).mean(dim=(1, 2, 3))
+
+
+def psnr(found: Images, truth: Images) -> Scores:
+    """Peak signal-to-noise ratio in dB, for a peak of 1; at most `HIGHEST_PSNR`."""
+    return _decibel(mse(found, truth))
+
+
+def psnr_where(
+    found: Images, truth: Images, chosen: Bool[Tensor, "batch patches"], grid: PatchGrid
+) -> Scores:
+    """PSNR over the pixels of each image's chosen patches alone; nan where it has none."""
+    if chosen.shape[1] != grid.num_patches:
+        raise ConfigError(
+            f"{chosen.shape[1]} patches cannot be chosen of a {grid} grid, which has "
+            f"{grid.num_patches}"
+        )
+    errors = grid.split(_squared_error(found, truth)).mean(dim=(2, 3, 4))
+    # Not a product: what an attack left undefined elsewhere must not count.
+    total = torch.where(chosen, errors, 0).sum(dim=1)
+    return _decibel(total / chosen.sum(dim=1))
+
+
+def ssim(found: Images, truth: Images) -> Scores:
+    """Structural similarity: Gaussian window of 11x11 pixels, σ 1.5, mean over the channels.
+
+    Counts only the windows that lie inside the image, as its authors and scikit-image do;
+    torchmetrics' own mean would count mirrored borders too.
+    """
+    height, width = found.shape[2:]
+    if min(height, width) < WINDOW:
+        raise ConfigError(
+            f"SSIM needs images of at least {WINDOW}x{WINDOW} pixels, got {height}x{width}"
+        )
+    return in_chunks(_ssim, found, truth)
+
+
+def fft2d(found: Images, truth: Images) -> Scores:
+    """The paper's FFT2D: 1 - |cosine similarity| of the two complex 2-D spectra.
+
+    The inner product conjugates, so by Parseval's theorem this is 1 - |cosine of the pixels|: it
+    says nothing of frequencies. It is here as the paper's column and nothing more. A black image
+    has no direction and scores 1.
+    """
+    return in_chunks(_fft2d, found, truth)
+
+
+def baseline_images(truth: Images) -> tuple[Images, Images]:
+    """What anyone can guess: the mean of the given images, and each image's own mean colour."""
+    mean_image = truth.mean(dim=0, keepdim=True).expand_as(truth)
+    mean_colour = truth.mean(dim=(2, 3), keepdim=True).expand_as(truth)
+    return mean_image, mean_colour
+
+
+def in_chunks(measure: Callable[[Tensor, Tensor], Tensor], found: Images, truth: Images) -> Scores:
+    """The measure of all images, a few at a time."""
+    pairs = zip(found.split(CHUNK), truth.split(CHUNK), strict=True)
+    return torch.cat([measure(one, other) for one, other in pairs])
+
+
+def _squared_error(found: Tensor, truth: Tensor) -> Tensor:
+    return (found.double() - truth.double()).square()
+
+
+def _decibel(error: Tensor) -> Tensor:
+    return -10 * error.clamp_min(10 ** (-HIGHEST_PSNR / 10)).log10()
+
+
+def _ssim(found: Tensor, truth: Tensor) -> Tensor:
+    from torchmetrics.functional.image import structural_similarity_index_measure
+
+    _, each = structural_similarity_index_measure(
+        found.double(),
+        truth.double(),
+        gaussian_kernel=True,
+        sigma=SIGMA,
+        kernel_size=WINDOW,
+        reduction="none",
+        data_range=1.0,
+        return_full_image=True,
+    )
+    edge = WINDOW // 2
+    height, width = each.shape[2:]
+    return each[:, :, edge : height - edge, edge : width - edge].mean(dim=(1, 2, 3))
+
+
+def _fft2d(found: Tensor, truth: Tensor) -> Tensor:
+    one, other = (torch.fft.fft2(images.double()).flatten(1) for images in (found, truth))
+    product = (one * other.conj()).sum(dim=1).abs()
+    lengths = torch.linalg.vector_norm(one, dim=1) * torch.linalg.vector_norm(other, dim=1)
+    cosine = product / lengths.clamp_min(torch.finfo(lengths.dtype).tiny)
+    return 1 - cosine.clamp_max(1)  # Rounding can leave it a little above.

@@ -1,0 +1,83 @@
+"""What an audit found, over all pictures: means, intervals, extremes, verdicts."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from mjp.core.bootstrap import estimates
+from mjp.core.records import Record, Scalar
+from mjp.core.seeds import seed_for
+from mjp.privacy.verdict import level_of, verdict
+
+WITH_INTERVAL = ("psnr", "ssim")
+MEANS = (
+    *("mse", "fft2d", "lpips", "psnr_masked", "psnr_unmasked", "masked_patches", "mask_recovered"),
+    *("client_mse", "client_psnr", "client_ssim", "client_fft2d", "client_lpips"),
+    *("identified_pixels", "identified_features"),
+)
+MEDIANS = ("rank", "rank_needed", "condition", "seconds")
+
+
+def summarize(
+    conditions: Mapping[str, Scalar],
+    values: Sequence[Mapping[str, Scalar]],
+    baselines: Mapping[str, float],
+    gallery: int,
+) -> Record:
+    """One record of what an attack got under a defence, from those of every picture.
+
+    Args:
+        baselines: PSNR of trivial guesses on the same pictures, by name.
+    """
+    applied = [one for one in values if one.get("applies")]
+    seed = seed_for(int(str(conditions.get("seed", 0))), "audit bootstrap")
+    found: dict[str, Scalar] = {"images": len(values), "applied": len(applied)}
+    reasons = [str(one["reason"]) for one in values if one.get("reason")]
+    found["reason"] = statistics.mode(reasons) if reasons else ""
+    for name in WITH_INTERVAL:
+        found |= _interval(name, _column(applied, name), seed)
+    for name in MEANS:
+        column = _column(applied, name)
+        found[name] = float(np.mean(column)) if column else None
+    for name in MEDIANS:
+        column = _column(values, name)
+        found[name] = float(np.median(column)) if column else None
+    psnrs = _column(applied, "psnr")
+    found["psnr_lowest"] = min(psnrs) if psnrs else None
+    found["psnr_highest"] = max(psnrs) if psnrs else None
+    found |= {f"baseline_{name}_psnr": value for name, value in baselines.items()}
+    found["gallery"] = gallery
+    return Record("audit", conditions, {**found, **_words(conditions, found, baselines)})
+
+
+def _words(
+    conditions: Mapping[str, Scalar],
+    found: Mapping[str, Scalar],
+    baselines: Mapping[str, float],
+) -> dict[str, Scalar]:
+    """Level and verdict; of the shuffled picture where that is what came back."""
+    own, client = found.get("psnr"), found.get("client_psnr")
+    shuffled = isinstance(own, float) and isinstance(client, float) and client > own + 3
+    psnr = client if shuffled else own
+    best = max(baselines.values())
+    told = float(psnr) if isinstance(psnr, float) else None
+    level = level_of(told, best)
+    knows = bool(conditions.get("knows_defence")) and conditions.get("defence") != "none"
+    return {
+        "level": level,
+        "verdict": verdict(level, told, best, knows_defence=knows, shuffled=shuffled),
+    }
+
+
+def _interval(name: str, column: list[float], seed: int) -> dict[str, Scalar]:
+    if not column:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    (found,) = estimates(np.array(column)[:, None], seed)
+    return dict(found.values(name))
+
+
+def _column(values: Sequence[Mapping[str, Scalar]], name: str) -> list[float]:
+    """The finite numbers that pictures have of this name."""
+    column = [one.get(name) for one in values]
+    return [float(one) for one in column if isinstance(one, int | float) and np.isfinite(one)]
