@@ -23,47 +23,69 @@ if TYPE_CHECKING:
     from mjp.models.config import VARIANTS, MJPConfig
     from mjp.models.factory import create_model, wrap
     from mjp.models.weights import load_weights
+    from mjp.privacy.attacking import attack, attacks
+    from mjp.privacy.defences import Defence, parse_defence
+    from mjp.privacy.public import PublicModel
+    from mjp.privacy.result import AttackResult
+    from mjp.privacy.sharing import share
+    from mjp.privacy.update import SharedUpdate
     from mjp.train.weighting import LocalizationWeight
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AttackResult": "mjp.privacy.result",
     "CheckpointError": "mjp.core.errors",
     "ConfigError": "mjp.core.errors",
+    "Defence": "mjp.privacy.defences",
     "JigsawPlan": "mjp.jigsaw",
     "LocalizationWeight": "mjp.train.weighting",
     "LossTerms": "mjp.losses.terms",
     "MJPConfig": "mjp.models.config",
     "MjpError": "mjp.core.errors",
     "PatchGrid": "mjp.jigsaw",
+    "PublicModel": "mjp.privacy.public",
+    "SharedUpdate": "mjp.privacy.update",
     "UnsupportedModelError": "mjp.core.errors",
     "VARIANTS": "mjp.models.config",
+    "attack": "mjp.privacy.attacking",
+    "attacks": "mjp.privacy.attacking",
     "create_model": "mjp.models.factory",
     "generator_for": "mjp.core.seeds",
     "load": "mjp.models.checkpoint",
     "load_weights": "mjp.models.weights",
+    "parse_defence": "mjp.privacy.defences",
     "sample_plan": "mjp.jigsaw",
     "save": "mjp.models.checkpoint",
+    "share": "mjp.privacy.sharing",
     "wrap": "mjp.models.factory",
 }
 
 __all__ = [
     "VARIANTS",
+    "AttackResult",
     "CheckpointError",
     "ConfigError",
+    "Defence",
     "JigsawPlan",
     "LocalizationWeight",
     "LossTerms",
     "MJPConfig",
     "MjpError",
     "PatchGrid",
+    "PublicModel",
+    "SharedUpdate",
     "UnsupportedModelError",
+    "attack",
+    "attacks",
     "create_model",
     "generator_for",
     "load",
     "load_weights",
+    "parse_defence",
     "sample_plan",
     "save",
+    "share",
     "wrap",
 ]
 

@@ -72,8 +72,8 @@ def accuracies(
             tell(len(images))
     values: dict[str, dict[str, Scalar]] = {}
     for name in shown:
-        hits = team.total(right[name]).cpu().numpy()
-        (estimate,) = estimates(100 * np.asarray(hits)[:, None], seed_for(seed, "audit accuracy"))
+        share = 100 * np.asarray(team.total(right[name]).cpu())
+        (estimate,) = estimates(share[:, None], seed_for(seed, "audit accuracy"))
         values[name] = {**estimate.values("top1"), "accuracy_images": len(source)}
     return {str(defence): values[input_of(defence)] for defence, _ in views}
 

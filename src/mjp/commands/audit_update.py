@@ -35,7 +35,8 @@ def audit_update(options: AuditOptions, models: dict[str, PublicModel]) -> None:
 
             effort = Effort(options.steps, options.restarts, options.seed, progress)
             found.append(attack(name, public, update, effort=effort))
-    facts = {"model": label, "weights": fingerprint(public.model), "update": options.update.name}
+    facts: dict[str, Scalar] = {"model": label, "weights": fingerprint(public.model)}
+    facts["update"] = options.update.name
     records = [_record(facts, one) for one in found]
     append_records(options.out / "records.jsonl", records)
     if options.json:

@@ -8,7 +8,16 @@ from torch import nn
 
 from mjp.core.configuration import suggestion
 from mjp.core.errors import ConfigError
-from mjp.privacy.attacks import adaptive_solve, april, patch_solve
+from mjp.privacy.attacks import (
+    adaptive_solve,
+    april,
+    april_opt,
+    dlg,
+    gradvit,
+    idlg,
+    invert,
+    patch_solve,
+)
 from mjp.privacy.public import PublicModel, as_public
 from mjp.privacy.result import AttackResult, Effort
 from mjp.privacy.update import Observation, SharedUpdate
@@ -42,6 +51,27 @@ ATTACKS: Mapping[str, Attack] = MappingProxyType(
             adaptive_solve.run,
             "patch_solve by an attacker who knows the defence: mask, span, image prior",
             knows_defence=True,
+        ),
+        "invert": Attack(
+            invert.run, "search: cosine between gradients, total variation", "search", True
+        ),
+        "dlg": Attack(
+            dlg.run, "search: distance between gradients, label included", "search", True
+        ),
+        "idlg": Attack(
+            idlg.run, "search: distance between gradients, label read off", "search", True
+        ),
+        "april_opt": Attack(
+            april_opt.run,
+            "search: distance, and direction of the positions' gradient",
+            "search",
+            True,
+        ),
+        "gradvit": Attack(
+            gradvit.run,
+            "search: gradients, patch borders, several starts that agree",
+            "search",
+            True,
         ),
     }
 )

@@ -6,8 +6,8 @@ unmasked and m for masked patches, dE = G_uᵀ X_u + G_mᵀ X_m, with G_u known.
 that span the unmasked patches follow by least squares; inside, one equation for each patch comes
 from the gradient of the unknown embedding, and the rest from what photographs look like
 (`completion`). Masked patches lie in the span wherever they belong in the picture, so they are
-completed in place: the shuffle hides nothing. Several gradients of one image under different masks
-leave next to nothing open.
+completed in place: the shuffle hides nothing. Where they are few, they can even be told apart
+(`separation`). Several gradients of one image under different masks leave next to nothing open.
 
 Against rounding, noise, and more patches than width: the prior settles what the noise buries.
 """
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from mjp.privacy.attacks.completion import Noisy, Prior, Spanned, complete
 from mjp.privacy.attacks.patch_solve import missing, solve, warning
+from mjp.privacy.attacks.separation import MOST, put_into_place, separate
 from mjp.privacy.public import PublicModel
 from mjp.privacy.reading import Reading, facts, read
 from mjp.privacy.result import AttackResult, Effort, refused
@@ -109,7 +110,30 @@ def _recover(
     span = torch.stack([_filled(span, rows) for _, span in reduced])
     pixels = public.grid.split(public.pixels(public.join(base))).flatten(2)
     unknowns = Spanned(pixels, _as_pixels(public, span), public, PRIOR)
-    return complete(unknowns, public, PRIOR, tell).clamp(0, 1)
+    found = complete(unknowns, public, PRIOR, tell).clamp(0, 1)
+    if len(masked) > 1 or masked[0] > MOST:
+        return found
+    pairs = zip(found, readings, partials, strict=True)
+    return torch.stack([_separated(public, *one) for one in pairs])
+
+
+def _separated(
+    public: PublicModel,
+    picture: Float[Tensor, "3 height width"],
+    readings: list[Reading],
+    partials: list[Partial],
+) -> Float[Tensor, "3 height width"]:
+    """The picture with its masked patches told apart and put into place; small, so on the CPU."""
+    one, masked = partials[0], readings[0].masked
+    assert masked is not None
+    span = _as_pixels(public, one.span[None])[0].cpu()
+    zero = picture.new_zeros(1, *picture.shape)
+    shift = public.grid.split(public.pixels(zero)).flatten(2)[0, 0].cpu()
+    patches = separate(span, one.row.cpu(), shift, public.surface.patch)
+    if not len(patches):
+        return picture
+    placed = put_into_place(patches.float(), picture.cpu(), masked.cpu(), public.grid)
+    return placed.to(picture.device)
 
 
 def partial(public: PublicModel, reading: Reading) -> Partial:

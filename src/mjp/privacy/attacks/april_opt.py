@@ -13,12 +13,11 @@ NAME = "april_opt"
 
 SETTINGS = Settings(
     objective="l2",
-    optimizer="adam_signed",
-    steps=2000,
-    learning_rate=0.1,
-    milestones=(3 / 8, 5 / 8, 7 / 8),
+    optimizer="lbfgs",
+    steps=600,
+    learning_rate=1.0,
     position_cosine=5.0,
-    total_variation=0.01,
+    total_variation=1e-5,
 )
 
 

@@ -200,7 +200,9 @@ def _stiffness(
 ) -> Float[Tensor, "batch patches"]:
     """The mean weight in each patch."""
     height, width = picture.shape[2:]
-    total = sum(pad(one, (0, width - one.shape[3], 0, height - one.shape[2])) for one in weights)
+    total = picture.new_zeros(len(picture), 1, height, width)
+    for one in weights:
+        total = total + pad(one, (0, width - one.shape[3], 0, height - one.shape[2]))
     return public.grid.split(total).flatten(2).mean(dim=2)
 
 

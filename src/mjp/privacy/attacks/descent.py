@@ -55,18 +55,27 @@ def _lbfgs(
     rates: list[float],
     tell: Callable[[], None],
 ) -> Rows:
-    """L-BFGS with a history and a line search for each candidate; no step makes a loss larger."""
+    """L-BFGS with a history and a line search for each candidate; no step makes a loss larger.
+
+    A candidate that finds no way down, with its history and then without, has arrived.
+    """
     history = _History(memory=20)
     loss, gradient = evaluate(rows)
+    failures = torch.zeros_like(loss)
     for rate in rates:
+        arrived = failures >= 2
+        if bool(arrived.all()):
+            tell()
+            continue
         free = ~_pressed(rows, gradient, low, high)
         slope = gradient * free
         direction = history.direction(slope) * free
         uphill = (direction * slope).sum(dim=1) >= 0
         history.forget(uphill)
         direction = torch.where(uphill[:, None], -slope, direction)
-        found = _line_search(rows, loss, slope, direction * rate, evaluate, low, high)
+        found = _line_search(rows, loss, slope, direction * rate, arrived, evaluate, low, high)
         new_rows, new_loss, new_gradient, moved = found
+        failures = torch.where(moved, 0, failures + 1)
         history.add(new_rows - rows, new_gradient - gradient)
         history.forget(~moved)
         rows = torch.where(moved[:, None], new_rows, rows)
@@ -120,12 +129,13 @@ def _line_search(
     loss: Float[Tensor, " candidates"],
     slope: Rows,
     step: Rows,
+    arrived: Bool[Tensor, " candidates"],
     evaluate: Evaluate,
     low: Tensor,
     high: Tensor,
     tries: int = 12,
 ) -> tuple[Rows, Float[Tensor, " candidates"], Rows, Bool[Tensor, " candidates"]]:
-    """Halves the steps of those candidates that would not go down enough."""
+    """Halves the steps of those candidates that would not go down enough; the arrived stay."""
     size = torch.ones_like(loss)
     best, best_loss, best_gradient = rows, loss, slope
     moved = torch.zeros_like(loss, dtype=torch.bool)
@@ -133,12 +143,12 @@ def _line_search(
         new = (rows + size[:, None] * step).clamp(low, high)
         new_loss, new_gradient = evaluate(new)
         promised = (slope * (new - rows)).sum(dim=1)
-        fits = ~moved & (promised < 0) & (new_loss <= loss + 1e-4 * promised)
+        fits = ~moved & ~arrived & (promised < 0) & (new_loss <= loss + 1e-4 * promised)
         best = torch.where(fits[:, None], new, best)
         best_loss = torch.where(fits, new_loss, best_loss)
         best_gradient = torch.where(fits[:, None], new_gradient, best_gradient)
         moved = moved | fits
-        if bool(moved.all()):
+        if bool((moved | arrived).all()):
             break
         size = torch.where(moved, size, size / 2)
     return best, best_loss, best_gradient, moved
