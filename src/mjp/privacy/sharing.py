@@ -49,7 +49,7 @@ def share(
     current = dict(start)
     total = {name: torch.zeros_like(value) for name, value in start.items()}
     for _ in range(local_steps):
-        one = grad(_loss)(current, public, images, labels, plan, localization_weight)
+        one = grad(client_loss)(current, public, images, labels, plan, localization_weight)
         total = {name: total[name] + one[name] for name in total}
         if local_steps > 1:
             current = {name: current[name] - learning_rate * one[name] for name in current}
@@ -81,7 +81,9 @@ def share_each(
         own = None
         if plan is not None:
             own = JigsawPlan(plan.grid, masked[None], source[None])  # type: ignore[index]
-        return grad(_loss)(parameters, public, image[None], label[None], own, localization_weight)
+        return grad(client_loss)(
+            parameters, public, image[None], label[None], own, localization_weight
+        )
 
     if plan is not None and plan.pixels is not None:
         images, plan = plan.apply(images), None
@@ -104,7 +106,7 @@ def share_each(
             )
 
 
-def _loss(
+def client_loss(
     parameters: dict[str, Tensor],
     public: PublicModel,
     images: Tensor,
@@ -131,7 +133,7 @@ class _Client(nn.Module):
         logits = self._public.logits(images, plan)
         loss = nn.functional.cross_entropy(logits, labels)
         if self._weight and isinstance(self.public_model, MJPBackbone):
-            loss = loss + self._weight * self.public_model.localization_loss(plan)
+            loss = loss + self._weight * self.public_model.localizationclient_loss(plan)
         return loss
 
 

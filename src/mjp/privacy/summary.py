@@ -56,17 +56,19 @@ def _words(
     found: Mapping[str, Scalar],
     baselines: Mapping[str, float],
 ) -> dict[str, Scalar]:
-    """Level and verdict; of the shuffled picture where that is what came back."""
-    own, client = found.get("psnr"), found.get("client_psnr")
-    shuffled = isinstance(own, float) and isinstance(client, float) and client > own + 3
-    psnr = client if shuffled else own
+    """Level and verdict, of what came back best: the picture, its unmasked part, or its jigsaw."""
+    own, unmasked, client = (found.get(n) for n in ("psnr", "psnr_unmasked", "client_psnr"))
+    told, part = (float(own), "") if isinstance(own, float) else (None, "")
+    if told is not None and isinstance(unmasked, float) and unmasked > told + 3:
+        told, part = unmasked, "unmasked"
+    if isinstance(own, float) and isinstance(client, float) and client > max(own, told or own) + 3:
+        told, part = client, "shuffled"
     best = max(baselines.values())
-    told = float(psnr) if isinstance(psnr, float) else None
     level = level_of(told, best)
     knows = bool(conditions.get("knows_defence")) and conditions.get("defence") != "none"
     return {
         "level": level,
-        "verdict": verdict(level, told, best, knows_defence=knows, shuffled=shuffled),
+        "verdict": verdict(level, told, best, knows_defence=knows, part=part),
     }
 
 

@@ -29,21 +29,24 @@ def level_of(psnr: float | None, baseline: float) -> Level:
 
 
 def verdict(
-    level: Level, psnr: float | None, baseline: float, *, knows_defence: bool, shuffled: bool
+    level: Level, psnr: float | None, baseline: float, *, knows_defence: bool, part: str = ""
 ) -> str:
     """A sentence on what an attacker gets.
 
     Args:
-        shuffled: whether what was recovered is the picture as the client had shuffled it.
+        part: `unmasked` where the number is of the patches that no mask hides; `shuffled` where
+            it is of the picture as the client had shuffled it.
     """
     who = "An attacker who knows the defence" if knows_defence else "An attacker"
     if psnr is None:
         return "This attack does not apply here, which says nothing about others."
-    order = ", its patches in the client's shuffled order" if shuffled else ""
+    of = {"": "", "unmasked": " outside the mask", "shuffled": ", its patches in shuffled order"}[
+        part
+    ]
     told = {
-        "recovered": f"{who} recovers the picture{order}: {psnr:.0f} dB.",
-        "recognisable": f"{who} recovers a recognisable picture{order}: {psnr:.0f} dB.",
-        "traces": f"{who} recovers traces of the picture{order}: {psnr:.0f} dB, "
+        "recovered": f"{who} recovers the picture{of}: {psnr:.0f} dB.",
+        "recognisable": f"{who} recovers a recognisable picture{of}: {psnr:.0f} dB.",
+        "traces": f"{who} recovers traces of the picture{of}: {psnr:.0f} dB, "
         f"where a plain guess gives {baseline:.0f}.",
         "failed": f"The solver failed: {psnr:.0f} dB, no better than the plain guess of "
         f"{baseline:.0f}. That is no proof of privacy.",

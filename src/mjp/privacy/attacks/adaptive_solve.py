@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mjp.privacy.attacks.completion import Noisy, Prior, Spanned, complete
 from mjp.privacy.attacks.patch_solve import missing, solve, warning
-from mjp.privacy.attacks.separation import MOST, put_into_place, separate
+from mjp.privacy.attacks.separation import put_into_place, separable, separate
 from mjp.privacy.public import PublicModel
 from mjp.privacy.reading import Reading, facts, read
 from mjp.privacy.result import AttackResult, Effort, refused
@@ -32,8 +32,15 @@ PRIOR = Prior()
 AT_A_TIME = 16
 """Pictures that are completed together."""
 CLEAR = 10.0
-"""A direction of the masked patches counts if it stands out from the noise so many times; what does
-not is smaller than what the least squares get wrong anyway."""
+CLEAR_OF_MANY = 100.0
+CLEAR_TOGETHER = 3.0
+"""A direction of the masked patches counts if it stands out from the noise so many times. What does
+not is left in the least squares, where it does less harm than one more direction that is open; the
+more there are, the better is one less. Several updates leave hardly any open, so there all count."""
+MANY = 40
+"""So many masked patches are many."""
+NOISE_WEIGHT = 10.0
+"""How much the prior counts against the noise."""
 PRECISE = 1e-3
 """Least squares with an expected error of a pixel below this need no prior."""
 
@@ -97,7 +104,7 @@ def _recover(
     if not any(masked):
         found = _unmasked(public, readings, tell)
         return found.clamp(0, 1).float()
-    partials = [[partial(public, one) for one in several] for several in readings]
+    partials = [[partial(one, alone=len(masked) == 1) for one in several] for several in readings]
     if len(masked) == 1:
         reduced = [eliminated(one[0]) for one in partials]
     else:
@@ -111,7 +118,7 @@ def _recover(
     pixels = public.grid.split(public.pixels(public.join(base))).flatten(2)
     unknowns = Spanned(pixels, _as_pixels(public, span), public, PRIOR)
     found = complete(unknowns, public, PRIOR, tell).clamp(0, 1)
-    if len(masked) > 1 or masked[0] > MOST:
+    if len(masked) > 1 or not separable(masked[0], public.surface.patch):
         return found
     pairs = zip(found, readings, partials, strict=True)
     return torch.stack([_separated(public, *one) for one in pairs])
@@ -136,8 +143,12 @@ def _separated(
     return placed.to(picture.device)
 
 
-def partial(public: PublicModel, reading: Reading) -> Partial:
-    """What a single update tells of the patches."""
+def partial(reading: Reading, *, alone: bool = True) -> Partial:
+    """What a single update tells of the patches.
+
+    Args:
+        alone: whether no other update of the same image is there.
+    """
     tokens, patches = reading.tokens, reading.patches
     assert tokens is not None
     assert patches is not None
@@ -155,7 +166,8 @@ def partial(public: PublicModel, reading: Reading) -> Partial:
     left, sizes, right = torch.linalg.svd(outside.mT @ patches, full_matrices=False)
     number = min(number, len(sizes))
     noise = sizes[number] if number < len(sizes) else sizes.new_zeros(())
-    floor = torch.maximum(CLEAR * noise, 1e-13 * sizes[0])
+    clearly = (CLEAR_OF_MANY if number > MANY else CLEAR) if alone else CLEAR_TOGETHER
+    floor = torch.maximum(clearly * noise, 1e-13 * sizes[0])
     clear = sizes[:number] > floor
     clear[0] = True
     span = right[:number] * clear[:, None]
@@ -227,10 +239,6 @@ def _unmasked(
     unknowns = Noisy(tokens, target, std * noise, first, public, NOISE_WEIGHT)
     filled = complete(unknowns, public, PRIOR, tell)
     return torch.where(doubtful[:, None, None, None], filled, found)
-
-
-NOISE_WEIGHT = 1.0
-"""How much the prior counts against the noise."""
 
 
 def _noise(tokens: Tensor, patches: Tensor, solved: Tensor) -> Float[Tensor, " batch"]:

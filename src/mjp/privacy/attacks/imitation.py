@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from mjp.jigsaw import JigsawPlan
 from mjp.privacy.attacks.norms import WrittenOutNorms
 from mjp.privacy.public import PublicModel
-from mjp.privacy.sharing import _loss as client_loss
+from mjp.privacy.sharing import client_loss
 from mjp.privacy.update import SharedUpdate
 
 

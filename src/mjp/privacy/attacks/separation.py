@@ -15,8 +15,8 @@ from torch import Tensor
 from mjp.jigsaw import PatchGrid
 from mjp.privacy.attacks.completion import OPPONENT
 
-MOST = 24
-"""So many patches can be told apart; of more, too many come out wrong."""
+SAMPLES_EACH = 60
+"""Differences of pixels that it takes to tell one patch from the others: measured, not derived."""
 EXPONENT = 0.7
 """Of the sparseness: the mean of |difference|^p at unit variance."""
 SMALL = 0.05
@@ -27,6 +27,12 @@ OUTSIDE = 0.25
 """A patch that leaves [0, 1] by more than this has come out wrong."""
 PASSES = 8
 """How often patches are put into places, each time with the others as neighbours."""
+
+
+def separable(number: int, patch: tuple[int, int]) -> bool:
+    """Whether so many patches of this size can be told apart; of more, too many come out wrong."""
+    high, wide = patch
+    return number * SAMPLES_EACH <= 3 * (high * (wide - 1) + (high - 1) * wide)
 
 
 def separate(
