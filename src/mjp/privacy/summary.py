@@ -58,11 +58,11 @@ def _words(
 ) -> dict[str, Scalar]:
     """Level and verdict, of what came back best: the picture, its unmasked part, or its jigsaw."""
     own, unmasked, client = (found.get(n) for n in ("psnr", "psnr_unmasked", "client_psnr"))
-    told, part = (float(own), "") if isinstance(own, float) else (None, "")
-    if told is not None and isinstance(unmasked, float) and unmasked > told + 3:
-        told, part = unmasked, "unmasked"
-    if isinstance(own, float) and isinstance(client, float) and client > max(own, told or own) + 3:
-        told, part = client, "shuffled"
+    told, part = (own, "") if isinstance(own, float) else (None, "")
+    # Every patch, in the wrong order, is more than the patches that stayed.
+    for part_of, other in (("shuffled", client), ("unmasked", unmasked)):
+        if told is not None and isinstance(other, float) and other > told + 3:
+            told, part = other, part_of
     best = max(baselines.values())
     level = level_of(told, best)
     knows = bool(conditions.get("knows_defence")) and conditions.get("defence") != "none"

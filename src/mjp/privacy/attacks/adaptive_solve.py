@@ -36,7 +36,7 @@ CLEAR_OF_MANY = 100.0
 CLEAR_TOGETHER = 3.0
 """A direction of the masked patches counts if it stands out from the noise so many times. What does
 not is left in the least squares, where it does less harm than one more direction that is open; the
-more there are, the better is one less. Several updates leave hardly any open, so there all count."""
+more there are, the better is one less. Several updates leave hardly any open, there all count."""
 MANY = 40
 """So many masked patches are many."""
 NOISE_WEIGHT = 10.0
