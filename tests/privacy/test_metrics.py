@@ -161,17 +161,23 @@ def test_psnr_where_refuses_a_mask_of_another_grid():
         metrics.psnr_where(found, truth, torch.ones(3, 6, dtype=torch.bool), GRID)
 
 
-def test_baselines_are_the_mean_image_and_each_images_mean_colour():
+def test_baselines_are_the_mean_of_the_others_and_each_images_mean_colour():
     truth = random_images(0)
     mean_image, mean_colour = metrics.baseline_images(truth)
     for image in range(3):
-        np.testing.assert_allclose(mean_image[image], truth.numpy().mean(0), atol=1e-6)
+        others = np.delete(truth.numpy(), image, axis=0)
+        np.testing.assert_allclose(mean_image[image], others.mean(0), atol=1e-6)
         for channel in range(3):
             expected = truth[image, channel].mean().expand(64, 32)
             torch.testing.assert_close(mean_colour[image, channel], expected)
     # The mean colour is the best of all plain images: its error is the variance of the pixels.
     variance = truth.double().var(dim=(2, 3), correction=0).mean(dim=1)
     torch.testing.assert_close(metrics.mse(mean_colour, truth), variance)
+
+
+def test_a_single_image_is_no_guess_at_itself():
+    truth = random_images(0)[:1]
+    assert (metrics.baseline_images(truth)[0] == 0.5).all()
 
 
 @settings(deadline=None, max_examples=15)

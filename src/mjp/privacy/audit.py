@@ -281,6 +281,7 @@ def score(
 ) -> list[dict[str, Scalar]]:
     """All numbers of the recovered pictures of these rows."""
     truth, view = scene.pictures.images[rows], scene.view[rows]
+    images = images.to(truth)  # Attacks give single precision, whatever the clients compute in.
     masked = scene.masked[rows]
     columns: dict[str, Tensor] = {}
     for prefix, other in (("", truth), ("client_", view)):

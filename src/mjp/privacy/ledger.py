@@ -33,6 +33,7 @@ class Ledger:
 
     def add(self, records: list[Record]) -> None:
         """Writes outcomes down."""
+        self._end_line()
         append_records(self._file, records)
 
     def found(self) -> dict[str, Record]:
@@ -47,6 +48,15 @@ class Ledger:
                     continue
                 records[key_of(record.conditions)] = record
         return records
+
+    def _end_line(self) -> None:
+        """Keeps what is added apart from a line that was cut off."""
+        if not self._file.is_file() or not (size := self._file.stat().st_size):
+            return
+        with self._file.open("rb+") as file:
+            file.seek(size - 1)
+            if file.read() != b"\n":
+                file.write(b"\n")
 
 
 def key_of(conditions: Mapping[str, Scalar]) -> str:

@@ -78,8 +78,12 @@ def fft2d(found: Images, truth: Images) -> Scores:
 
 
 def baseline_images(truth: Images) -> tuple[Images, Images]:
-    """What anyone can guess: the mean of the given images, and each image's own mean colour."""
-    mean_image = truth.mean(dim=0, keepdim=True).expand_as(truth)
+    """What anyone can guess: the mean of the other images, and each image's own mean colour.
+
+    A single image has no others; grey stands in for their mean.
+    """
+    others = (truth.sum(dim=0, keepdim=True) - truth) / max(len(truth) - 1, 1)
+    mean_image = others if len(truth) > 1 else torch.full_like(truth, 0.5)
     mean_colour = truth.mean(dim=(2, 3), keepdim=True).expand_as(truth)
     return mean_image, mean_colour
 

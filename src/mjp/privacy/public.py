@@ -1,5 +1,6 @@
 """`PublicModel`: the model that every client has, and so the attacker."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,12 @@ class PublicModel:
             raise ConfigError(
                 f"this {type(model).__name__} does not say what size its images are; give size="
             )
+        for value in std or ():
+            if not 0 < value < math.inf:
+                raise ConfigError(f"std must be three numbers above 0, got {std}")
+        for value in mean or ():
+            if not math.isfinite(value):
+                raise ConfigError(f"mean must be three numbers, got {mean}")
         return cls(
             model=model,
             surface=find_surface(model, size, names),

@@ -26,6 +26,7 @@ class Reading:
         bias: the gradient of its bias.
         unknown: the gradient of MJP's unknown embedding, where some patch has it.
         masked: the patches without a gradient of their own: MJP's mask. None where there is none.
+        rounding: the smallest step relative to 1 of the numbers that were sent.
     """
 
     tokens: Float[Tensor, "patches dim"] | None
@@ -33,6 +34,7 @@ class Reading:
     bias: Float[Tensor, " dim"] | None
     unknown: Float[Tensor, " dim"] | None
     masked: Bool[Tensor, " patches"] | None
+    rounding: float
 
     @property
     def num_masked(self) -> int:
@@ -62,6 +64,7 @@ def read(public: PublicModel, update: SharedUpdate) -> Reading:
         bias=None if bias is None else bias.double(),
         unknown=unknown,
         masked=masked,
+        rounding=torch.finfo(_dtype(update)).eps,
     )
 
 

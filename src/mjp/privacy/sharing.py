@@ -133,7 +133,7 @@ class _Client(nn.Module):
         logits = self._public.logits(images, plan)
         loss = nn.functional.cross_entropy(logits, labels)
         if self._weight and isinstance(self.public_model, MJPBackbone):
-            loss = loss + self._weight * self.public_model.localizationclient_loss(plan)
+            loss = loss + self._weight * self.public_model.localization_loss(plan)
         return loss
 
 

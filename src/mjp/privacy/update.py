@@ -45,6 +45,10 @@ class SharedUpdate:
         check_count("batch", self.batch)
         check_count("local_steps", self.local_steps)
         check_at_least("localization_weight", self.localization_weight, 0.0)
+        if self.learning_rate is not None:
+            check_at_least("learning_rate", self.learning_rate, 0.0)
+        if not isinstance(self.defence, str):
+            raise ConfigError(f"defence must be a text, got {self.defence!r}")
         for name, tensor in self.gradients.items():
             if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
                 raise ConfigError(f"the gradient of {name} must be a tensor of numbers")
@@ -87,7 +91,10 @@ class SharedUpdate:
             raise CheckpointError(f"{path} is no safetensors file of gradients: {error}") from error
         if not tensors:
             raise CheckpointError(f"{path} holds no gradients")
-        return cls(tensors, **told)
+        try:
+            return cls(tensors, **told)
+        except ConfigError as error:
+            raise CheckpointError(f"{path} is no update: {error}") from error
 
     def _facts(self) -> dict[str, str | int | float | None]:
         return {

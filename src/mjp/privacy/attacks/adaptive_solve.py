@@ -41,6 +41,8 @@ MANY = 40
 """So many masked patches are many."""
 NOISE_WEIGHT = 10.0
 """How much the prior counts against the noise."""
+ROUNDED = 0.3
+"""Standard deviation of a number in steps of its rounding."""
 PRECISE = 1e-3
 """Least squares with an expected error of a pixel below this need no prior."""
 
@@ -222,7 +224,7 @@ def _unmasked(
     patches = torch.stack([one[0].patches for one in readings])  # type: ignore[misc]
     solved = solve(tokens, patches)
     found = public.pixels(public.join(solved))
-    noise = _noise(tokens, patches, solved)
+    noise = _noise(tokens, patches, solved, readings[0][0].rounding)
     smallest = torch.linalg.svdvals(tokens)[:, -1]
     if tokens.shape[1] > tokens.shape[2]:
         smallest = torch.zeros_like(smallest)
@@ -241,15 +243,26 @@ def _unmasked(
     return torch.where(doubtful[:, None, None, None], filled, found)
 
 
-def _noise(tokens: Tensor, patches: Tensor, solved: Tensor) -> Float[Tensor, " batch"]:
-    """Standard deviation of an entry of dE, told from what least squares leave over."""
+def _noise(
+    tokens: Float[Tensor, "batch patches dim"],
+    patches: Float[Tensor, "batch dim values"],
+    solved: Float[Tensor, "batch patches values"],
+    rounding: float,
+) -> Float[Tensor, " batch"]:
+    """Standard deviation of an entry of dE.
+
+    Told from what least squares leave over; where they leave nothing, from how both sides were
+    rounded: dE itself, and the token gradients, of which each entry sums up as many as there are
+    patches.
+    """
     spare = tokens.shape[2] - tokens.shape[1]
-    rounding = 4 * 2.0**-23 * patches.square().mean(dim=(1, 2)).sqrt()
+    own, token = (one.square().mean(dim=(1, 2)).sqrt() for one in (patches, tokens))
+    expected = rounding * ROUNDED * (own + token * tokens.shape[1] ** 0.5)
     if spare <= 0:
-        return rounding
+        return expected
     left_over = patches - tokens.mT @ solved
     found = (left_over.square().sum(dim=(1, 2)) / (spare * patches.shape[2])).sqrt()
-    return torch.maximum(found, torch.finfo(patches.dtype).eps * rounding)
+    return torch.maximum(found, 1e-12 * own)
 
 
 def _as_pixels(public: PublicModel, span: Float[Tensor, "batch m values"]) -> Tensor:

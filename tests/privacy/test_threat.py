@@ -1,0 +1,224 @@
+"""The threat model: what an attacker can reach, and what every attack keeps to."""
+
+import gc
+import types
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import mjp
+from mjp.core.errors import ConfigError
+from mjp.privacy.attacking import ATTACKS, attack_each
+from mjp.privacy.result import Effort
+from mjp.privacy.sharing import share, share_each
+from mjp.privacy.update import SharedUpdate
+from tests.privacy.clients import CLASSES, HEIGHT, WIDTH, pictures, plan, public
+
+FEW = Effort(steps=2, restarts=1)
+
+
+def reachable(*roots: object) -> list[Tensor]:
+    """Every tensor that can be got at from some objects, whatever the way."""
+    seen: set[int] = set()
+    tensors: list[Tensor] = []
+    line = list(roots)
+    while line:
+        one = line.pop()
+        if id(one) in seen or isinstance(one, types.ModuleType | type):
+            continue
+        seen.add(id(one))
+        if isinstance(one, Tensor):
+            tensors.append(one)
+            if one.grad_fn is not None:
+                line.append(one.grad_fn)
+        if type(one).__module__ == "torch.autograd" or "Backward" in type(one).__name__:
+            saved = [getattr(one, name) for name in dir(one) if name.startswith("_saved")]
+            line += saved + [node for node, _ in one.next_functions if node is not None]
+        if isinstance(one, types.FunctionType):
+            line += [cell.cell_contents for cell in one.__closure__ or ()]
+            continue
+        line += gc.get_referents(one)
+    return tensors
+
+
+def holds(tensors: list[Tensor], secret: Tensor) -> bool:
+    """Whether a tensor is the secret, a part of its memory, or holds the same values."""
+    wanted = secret.detach().flatten()
+    for one in tensors:
+        if one.numel() and one.untyped_storage().data_ptr() == secret.untyped_storage().data_ptr():
+            return True
+        flat = one.detach().flatten()
+        same = flat.numel() == wanted.numel() and flat.dtype == wanted.dtype
+        if same and torch.equal(flat, wanted):
+            return True
+    return False
+
+
+def planted(model, **how):
+    images = model.normalized(pictures("astronaut"))
+    labels = torch.tensor([5])
+    jigsaw = plan(model, 0.2)
+    return images, labels, jigsaw, share(model, images, labels, jigsaw, **how)
+
+
+def test_the_walk_finds_a_secret_in_an_autograd_graph():
+    # The trap that the types close: a gradient with a history leads to the image.
+    model = public()
+    images = model.normalized(pictures("astronaut"))
+    loss = model.logits(images).square().sum()
+    weight = model.model.patch_embed.proj.weight
+    (gradient,) = torch.autograd.grad(loss, [weight], create_graph=True)
+    assert holds(reachable([gradient]), images)
+    assert not holds(reachable(SharedUpdate({"patch_embed.proj.weight": gradient})), images)
+
+
+@pytest.mark.parametrize("how", [{}, {"local_steps": 2, "learning_rate": 0.1}])
+def test_no_attack_can_reach_image_mask_or_permutation(how):
+    model = public()
+    images, labels, jigsaw, update = planted(model, **how)
+    given = reachable(model, update, [ATTACKS[name].run for name in ATTACKS])
+    assert len(given) > 20
+    for secret in (images, jigsaw.masked, jigsaw.source):
+        assert not holds(given, secret)
+    assert not holds([one for one in given if one.dtype == torch.int64], labels)
+
+
+def test_an_attack_gets_the_model_the_updates_and_its_effort_only(monkeypatch):
+    model = public()
+    images, _, jigsaw, update = planted(model)
+    seen = []
+
+    def spy(*arguments):
+        seen.append(reachable(*arguments))
+        return []
+
+    monkeypatch.setattr(
+        "mjp.privacy.attacking.ATTACKS", {"spy": mjp.privacy.attacking.Attack(spy, "looks")}
+    )
+    attack_each("spy", model, [(update,)])
+    assert not holds(seen[0], images)
+    assert not holds(seen[0], jigsaw.masked)
+
+
+def test_many_clients_together_send_what_each_sends_alone():
+    model = public()
+    images = model.normalized(pictures("astronaut", "coffee", "cat"))
+    labels, jigsaw = torch.tensor([1, 2, 3]), plan(model, 0.2, 3)
+    together = list(share_each(model, images, labels, jigsaw, at_a_time=2))
+    for number, update in enumerate(together):
+        part = slice(number, number + 1)
+        alone = share(model, images[part], labels[part], jigsaw[part])
+        for name, gradient in alone.gradients.items():
+            torch.testing.assert_close(update.gradients[name], gradient, rtol=1e-3, atol=1e-6)
+        zero = (update.gradients["pos_embed"][0, -48:] == 0).all(dim=1)
+        assert zero.equal(jigsaw.masked[number])
+
+
+def test_sharing_is_the_gradient_of_the_mean_loss_and_leaves_the_model_alone():
+    model = public()
+    images = model.normalized(pictures("astronaut", "coffee"))
+    labels = torch.tensor([1, 2])
+    before = {name: one.clone() for name, one in model.model.state_dict().items()}
+    update = share(model, images, labels, localization_weight=0.5)
+    assert all(one.grad is None for one in model.model.parameters())
+    loss = nn.functional.cross_entropy(model.model(images), labels)
+    (loss + 0.5 * model.model.localization_loss(None)).backward()
+    for name, one in model.model.named_parameters():
+        torch.testing.assert_close(update.gradients[name], one.grad)
+        assert torch.equal(one, before[name])
+
+
+def test_an_update_comes_back_from_its_file(tmp_path):
+    update = planted(public(), localization_weight=0.01)[3]
+    update.save(tmp_path / "update.safetensors")
+    again = SharedUpdate.load(tmp_path / "update.safetensors")
+    assert again.localization_weight == 0.01
+    assert set(again.gradients) == set(update.gradients)
+    assert all(torch.equal(again.gradients[n], g) for n, g in update.gradients.items())
+
+
+@pytest.mark.unchecked
+def test_what_cannot_be_shared_is_refused():
+    model = public()
+    images = model.normalized(pictures("astronaut"))
+    with pytest.raises(ConfigError, match="as many whole numbers as labels"):
+        share(model, images, torch.tensor([1, 2]))
+    with pytest.raises(ConfigError, match="the model takes"):
+        share(model, images[:, :, :40], torch.tensor([1]))
+    with pytest.raises(ConfigError, match="need a learning_rate"):
+        share(model, images, torch.tensor([1]), local_steps=2)
+    with pytest.raises(ConfigError, match="must be a tensor of numbers"):
+        SharedUpdate({"head.weight": torch.tensor([1])})
+
+
+class TestEveryAttack:
+    """What holds for each attack of the table."""
+
+    @pytest.fixture(params=sorted(ATTACKS))
+    def name(self, request):
+        return request.param
+
+    def test_result_keeps_to_the_contract(self, name):
+        model = public(first_block="bare")
+        update = share(model, model.normalized(pictures("coffee")), torch.tensor([2]))
+        before = {key: one.clone() for key, one in model.model.state_dict().items()}
+        result = mjp.attack(name, model, update, effort=FEW)
+        assert result.attack == name
+        assert result.applies
+        assert result.images.shape == (1, 3, HEIGHT, WIDTH)
+        assert result.images.dtype == torch.float32
+        assert 0 <= result.images.min() <= result.images.max() <= 1
+        assert not result.images.requires_grad
+        for fact in ("patches", "width", "rank", "condition", "positions_shared", "first_block"):
+            assert fact in result.facts
+        assert all(torch.equal(one, before[k]) for k, one in model.model.state_dict().items())
+
+    def test_the_same_seed_gives_the_same_result(self, name):
+        model = public(first_block="bare")
+        update = share(model, model.normalized(pictures("coffee")), torch.tensor([2]))
+        one, two = (mjp.attack(name, model, update, effort=FEW).images for _ in range(2))
+        assert torch.equal(one, two)
+
+    def test_it_says_why_where_it_does_not_apply(self, name):
+        model = public()
+        update = share(model, model.normalized(pictures("coffee")), torch.tensor([2]))
+        kept = {n: g for n, g in update.gradients.items() if n.startswith("blocks.1.norm")}
+        result = mjp.attack(name, model, SharedUpdate(kept), effort=FEW)
+        if name == "dlg":  # Needs no tensor in particular, not even the classifier's.
+            assert result.applies
+            return
+        assert not result.applies
+        assert result.images is None
+        assert len(result.reason) > 10
+
+    def test_an_update_of_another_model_is_an_error(self, name):
+        update = SharedUpdate({"nobody.weight": torch.zeros(3)})
+        with pytest.raises(ConfigError, match="no parameter"):
+            mjp.attack(name, public(), update, effort=FEW)
+
+    def test_progress_adds_up_to_one(self, name):
+        model = public(first_block="bare")
+        update = share(model, model.normalized(pictures("coffee")), torch.tensor([2]))
+        told: list[float] = []
+        mjp.attack(name, model, update, effort=Effort(steps=2, restarts=1, tell=told.append))
+        assert sum(told) == pytest.approx(1, abs=1e-6)
+
+
+def test_an_unknown_attack_is_an_error_with_a_suggestion():
+    with pytest.raises(ConfigError, match="did you mean patch_solve"):
+        mjp.attack("patch_solv", public(), SharedUpdate({}))
+    with pytest.raises(ConfigError, match="at least one SharedUpdate"):
+        mjp.attack("patch_solve", public(), [])
+
+
+def test_the_label_is_read_off_the_classifier():
+    from mjp.privacy.reading import infer_labels
+
+    model = public()
+    for label in range(CLASSES):
+        images = model.normalized(pictures("coffee"))
+        assert infer_labels(model, share(model, images, torch.tensor([label]))).tolist() == [label]
+    images = model.normalized(pictures("coffee", "cat", "rocket"))
+    update = share(model, images, torch.tensor([6, 1, 1]))
+    assert infer_labels(model, update).tolist() == [1, 1, 6]
