@@ -11,7 +11,9 @@ import pytest
 
 import mjp
 from mjp.commands import options
+from mjp.commands.audit_options import AuditOptions
 from mjp.data.settings import AugmentSettings, DataSettings
+from mjp.privacy.audit import AuditSettings
 from mjp.train.recipe import ModelSettings, OptimizerSettings, Recipe, RunSettings
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +70,9 @@ def test_every_public_name_can_be_had_and_is_listed():
         options.BenchStepOptions,
         options.BenchPlanOptions,
         options.BenchTrainOptions,
+        AuditOptions,
+        options.BenchAuditOptions,
+        AuditSettings,
     ],
 )
 def test_every_field_of_a_configuration_is_read_by_some_code(config):

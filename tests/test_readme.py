@@ -50,6 +50,7 @@ def test_the_flags_it_names_exist():
         "plan": options.BenchPlanOptions,
         "train": options.BenchTrainOptions,
         "eval": options.BenchEvalOptions,
+        "audit": options.BenchAuditOptions,
     }
     text = README + (ROOT / "docs" / "evaluation.md").read_text()
     for command in re.findall(r"`mjp (bench [^`]*)`", text):
@@ -67,7 +68,7 @@ def commands() -> list[str]:
         for block in re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL):
             lines = [line.partition("#")[0] for line in block.splitlines()]
             found += [part.strip() for line in lines for part in line.split("&&")]
-        found += re.findall(r"`(mjp (?:train|check|eval|probe) [^`…]*)`", text)
+        found += re.findall(r"`(mjp (?:train|check|eval|probe|audit) [^`…]*)`", text)
     return sorted({line for line in found if "mjp" in line and "…" not in line})
 
 

@@ -9,9 +9,9 @@ import tyro
 from tyro.conf import subcommand
 
 from mjp import __version__
+from mjp.commands.audit_options import AuditOptions
 from mjp.commands.options import (
     DEFAULT_RECIPE,
-    AuditOptions,
     BenchAuditOptions,
     BenchEvalOptions,
     BenchPlanOptions,

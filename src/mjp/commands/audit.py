@@ -14,12 +14,12 @@ from torch import Tensor
 
 from mjp import __version__
 from mjp.commands.audit_accuracy import accuracies, input_of, note_on, outputs_of
+from mjp.commands.audit_options import AuditOptions
 from mjp.commands.audit_pictures import Album, open_album
 from mjp.commands.audit_results import present
 from mjp.commands.audit_update import audit_update
 from mjp.commands.audit_work import Work, attack_all, recalled
 from mjp.commands.evaluating import check_crop, claim
-from mjp.commands.options import AuditOptions
 from mjp.commands.terminal import choose_device, hardware, meter
 from mjp.core.errors import ConfigError
 from mjp.core.interruption import stop_requests
@@ -33,7 +33,7 @@ from mjp.data.subset import drawn
 from mjp.data.view import View
 from mjp.evaluate.classes import is_imagenet
 from mjp.models.backbone import MJPBackbone
-from mjp.models.fingerprint import fingerprint
+from mjp.models.fingerprint import digest_of, fingerprint
 from mjp.models.opening import architecture_of, open_models
 from mjp.models.surface import SurfaceNames
 from mjp.privacy.audit import AuditSettings, Gallery, Pictures, check_attacks, predicted
@@ -139,7 +139,8 @@ def _suspect(
 ) -> Suspect:
     view = View(public.size, options.crop)
     dtype = next(public.model.parameters()).dtype
-    images = album.shown(view).to(team.device, dtype) / 255
+    levels = album.shown(view)
+    images = levels.to(team.device, dtype) / 255
     outputs = outputs_of(public.model, album.source)
     labels = torch.zeros(len(images), dtype=torch.int64, device=team.device)
     pictures = Pictures(images, labels, tuple(range(len(images))), album.names)
@@ -151,7 +152,10 @@ def _suspect(
     return Suspect(
         label=label,
         public=public,
-        facts=_facts(label, public, album, options, perceptual, team),
+        facts={
+            **_facts(label, public, album, options, perceptual, team),
+            "pictures": digest_of({"levels": levels, "labels": pictures.labels}),
+        },
         pictures=pictures,
         gallery=Gallery.of(public, images, perceptual),
         outputs=outputs,
@@ -170,6 +174,7 @@ def _facts(
     """All conditions of one model's numbers, for records."""
     model: Any = public.model
     config = model.mjp_config if isinstance(model, MJPBackbone) else None
+    surface = public.surface
     return {
         "model": label,
         "architecture": architecture_of(model),
@@ -181,6 +186,9 @@ def _facts(
         "mjp_pixels": None if config is None else config.pixels,
         "imagenet": hasattr(model, "num_classes") and is_imagenet(model),
         "image_size": "x".join(map(str, public.size)),
+        "surface": f"{surface.patch_embedding} {surface.layout}, {surface.positions}",
+        "mean": " ".join(map(str, public.mean)),
+        "std": " ".join(map(str, public.std)),
         "crop": options.crop,
         "data": album.title,
         "gallery": len(album.names),

@@ -9,9 +9,9 @@ from PIL import Image
 from rich.markup import escape
 from rich.table import Table
 
+from mjp.commands.audit_options import AuditOptions
 from mjp.commands.audit_work import picture_file
 from mjp.commands.evaluating import label_of, numbers, with_interval
-from mjp.commands.options import AuditOptions
 from mjp.commands.terminal import results
 from mjp.core.records import Record, Scalar
 from mjp.report.audit import draw_defences, draw_ratio_curve, draw_tradeoff
@@ -61,15 +61,20 @@ def main_table(records: Iterable[Record]) -> Table:
     found = [one for one in records if one.kind == "audit"]
     first = found[0]
     guess = max(_number(first, "baseline_mean_psnr"), _number(first, "baseline_colour_psnr"))
+    several = len({label_of(one) for one in found}) > 1
+    whose = "" if several else f"{label_of(first)}: "
     table = Table(
-        title=f"what comes back of {first.values['images']} pictures, dB against the original; "
-        f"95 % intervals; a plain guess gives {guess:.1f}"
+        title=f"{whose}what comes back of {first.values['images']} pictures, dB against the "
+        f"original; 95 % intervals; a plain guess gives {guess:.1f}"
     )
-    table.add_column("model")
-    table.add_column("defence", overflow="fold")
-    table.add_column("attack")
-    numbers(table, "PSNR", "lowest–highest", "shown | masked", "SSIM", "found in gallery")
+    if several:
+        table.add_column("model")
+    table.add_column("defence")
+    table.add_column("attack", no_wrap=True)
+    numbers(table, "PSNR", "lowest – highest", "shown | masked", "SSIM", "found in gallery")
     table.add_column("")
+    for column in table.columns:
+        column.overflow = "fold"  # Narrow terminals get taller rows, and all of every number.
     before = None
     for record in found:
         key = (label_of(record), str(record.conditions["defence"]))
@@ -77,7 +82,8 @@ def main_table(records: Iterable[Record]) -> Table:
             table.add_section()
         same = before == key
         model = "" if before is not None and before[0] == key[0] else key[0]
-        table.add_row(model, "" if same else escape(key[1]), *_cells(record))
+        names = (model,) if several else ()
+        table.add_row(*names, "" if same else escape(key[1]), *_cells(record))
         before = key
     return table
 
@@ -105,7 +111,7 @@ def paper_table(records: list[Record]) -> Table:
     """Our numbers in the form of the paper's table, and the paper's."""
     table = Table(title="the paper's settings: ours first, then the paper's own numbers")
     for column in ("set.", "model", "attack"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     numbers(table, "acc", "MSE ↑", "FFT2D ↑", "PSNR ↓", "SSIM ↓", "LPIPS ↑")
     names = ("mse", "fft2d", "psnr", "ssim", "lpips")
     top1 = {

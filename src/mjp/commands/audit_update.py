@@ -3,8 +3,8 @@
 from rich.markup import escape
 from rich.table import Table
 
+from mjp.commands.audit_options import AuditOptions
 from mjp.commands.audit_work import write_picture
-from mjp.commands.options import AuditOptions
 from mjp.commands.terminal import meter, results
 from mjp.core.errors import ConfigError
 from mjp.core.records import Record, Scalar, append_records

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mjp.commands.options import AuditOptions
+from mjp.commands.audit_options import AuditOptions
 from mjp.commands.terminal import meter
 from mjp.core.errors import MjpError
 from mjp.core.interruption import StoppedError, StopRequest
@@ -106,12 +106,17 @@ def attack_all(works: list[Work], options: AuditOptions, team: Team, request: St
                 if scene is None:
                     scene = stage(public, work.defence, work.chunk(start, stop), work.settings)
                     _keep(options, work, "client", scene.pictures.numbers, scene.view)
-                ledger.add(_attack(work, public, scene, attack, options, progress))
-                if request.number:
-                    raise StoppedError(
-                        f"stopped; what was found is kept: go on with --resume --out {options.out}",
-                        request.number,
-                    )
+                ledger.add(_attack(work, public, scene, attack, options, progress, request))
+                _check_asked_to_stop(request, options)
+
+
+def _check_asked_to_stop(request: StopRequest, options: AuditOptions) -> None:
+    if request.number:
+        raise StoppedError(
+            f"stopped; what was found is kept in {options.out}: go on with the same command and "
+            "--resume",
+            request.number,
+        )
 
 
 def _pieces(
@@ -136,22 +141,20 @@ def _attack(
     attack: str,
     options: AuditOptions,
     progress: _Progress,
+    request: StopRequest,
 ) -> list[Record]:
     """The records of one attack on a chunk."""
     count = len(scene.pictures.numbers)
     before = progress.done
     started = time.perf_counter()
+
+    def tell(share: float) -> None:
+        if ATTACKS[attack].kind == "search":  # Nobody wants to wait for the end of one.
+            _check_asked_to_stop(request, options)
+        progress.add(share * count)
+
     try:
-        outcomes = list(
-            examine(
-                public,
-                scene,
-                attack,
-                work.settings,
-                work.gallery,
-                lambda share: progress.add(share * count),
-            )
-        )
+        outcomes = list(examine(public, scene, attack, work.settings, work.gallery, tell))
     except torch.OutOfMemoryError as error:
         raise MjpError(
             f"{attack} on {count} pictures at a time needs more memory than there is; "

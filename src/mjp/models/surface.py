@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import PatchGrid
-from mjp.models.backbone import MJPBackbone
 
 Layout = Literal["chw", "hwc"]
 
@@ -68,7 +67,8 @@ def find_surface(
     name, layer = _patch_embedding(model, names.patch_embedding)
     patch, width = _shape_of(model, name, layer)
     grid = PatchGrid.of(*size, patch)
-    positions, first_row = _positions(model, names.positions, grid, width)
+    own = _own_grid(model) or grid
+    positions, first_row = _positions(model, names.positions, own, width)
     unknown = "unknown_position" if getattr(model, "unknown_position", None) is not None else None
     return Surface(
         patch_embedding=name,
@@ -80,7 +80,7 @@ def find_surface(
         patch=patch,
         layout=names.layout if isinstance(layer, nn.Linear) else "chw",
         width=width,
-        between=_between(model, grid),
+        between=_between(model, grid, own if positions else grid),
     )
 
 
@@ -179,15 +179,19 @@ def _classifier(model: nn.Module, name: str | None) -> str | None:
     return own[-1] if own else None
 
 
-def _between(model: Any, grid: PatchGrid) -> str | None:
+def _own_grid(model: Any) -> PatchGrid | None:
+    """The grid that a model's position table was made for, as far as it says."""
+    size = getattr(getattr(model, "patch_embed", None), "grid_size", None)
+    return None if size is None else PatchGrid(*size)
+
+
+def _between(model: Any, grid: PatchGrid, own: PatchGrid) -> str | None:
     embed = getattr(model, "patch_embed", None)
     norm = getattr(embed, "norm", None)
     if isinstance(norm, nn.Module) and not isinstance(norm, nn.Identity):
         return "a norm after the patch embedding"
-    if isinstance(model, MJPBackbone) and model.position_table() is not None:
-        own = model.position_grid()
-        if own != grid:
-            return f"a resampling of the position table from {own} to {grid}"
+    if own != grid:
+        return f"a resampling of the position table from {own} to {grid}"
     return None
 
 

@@ -9,7 +9,7 @@ each solved by preconditioned conjugate gradients, for many pictures at once.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -55,6 +55,7 @@ class Prior:
         return sum(rounds for _, rounds, _ in self.schedule)
 
 
+@runtime_checkable
 class Unknowns(Protocol):
     """A set of pictures that fit the equations, by free numbers."""
 

@@ -1,0 +1,762 @@
+"""`mjp audit` and `mjp bench audit` end to end, on tiny models and made-up pictures."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+import mjp
+from mjp.cli import main
+from mjp.commands import audit_work
+from mjp.data.folder import FolderSource
+from mjp.data.view import View
+from tests.data.pictures import CLASSES, encoded, write_folder
+from tests.evaluate.subjects import SIZE, records, tiny
+from tests.train.running import finish, torchrun
+
+pytestmark = pytest.mark.unchecked  # Wrong input must meet our own errors.
+
+MASKING = "mjp=0.27"
+DEFENCES = ("none", MASKING, "unshared", "clip=1+noise=0.01")
+MOST = 4
+CLOSED = ("april", "patch_solve", "adaptive_solve")
+
+
+def run(*arguments):
+    """Runs the command line; its exit status."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    return stop.value.code
+
+
+def victim(variant="J", labels=CLASSES, **more):
+    """A tiny model that is wider than it has patches, so that its pictures can be solved for."""
+    model = tiny(variant, labels=labels, embed_dim=64, num_heads=4, **more)
+    for parameter in model.parameters():
+        parameter.data.mul_(0.2 if parameter.dim() > 1 else 1)
+    return model
+
+
+def pictures_of(folder):
+    """The pictures of a folder of classes as the model is shown them, and their classes' names."""
+    source, cut = FolderSource(folder), View(SIZE, 1.0).transform()
+    images = torch.stack([torch.as_tensor(cut(source.picture(i))) for i in range(len(source))])
+    return images.double() / 255, [source.classes[label] for label in source.labels]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An audit that is done: where it lies, how it was asked for, what it printed."""
+
+    home: Path
+    asked: tuple
+    printed: str
+
+    @property
+    def out(self):
+        return self.home / "out"
+
+    def value(self, defence, attack):
+        (found,) = [
+            one["values"]
+            for one in records(self.out, "audit")
+            if (one["conditions"]["defence"], one["conditions"]["attack"]) == (defence, attack)
+        ]
+        return found
+
+    def images(self, defence, attack):
+        return [
+            one["values"]
+            for one in records(self.out, "audit image")
+            if (one["conditions"]["defence"], one["conditions"]["attack"]) == (defence, attack)
+        ]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    home = tmp_path_factory.mktemp("audit")
+    mjp.save(victim(labels=("cat", "ant", "bee")), home / "m")  # Another order than the data's.
+    write_folder(home / "set", count=9)
+    asked = ("audit", "--model", home / "m", "--images", home / "set", "--most", MOST)
+    asked = (*asked, "--chunk", "2", "--show", "2", "--defences", *DEFENCES)
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as printed,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "argv", ["mjp", *map(str, asked)])
+        assert run(*asked, "--out", home / "out") == 0
+    return Finished(home, asked, printed.getvalue())
+
+
+def test_there_is_a_record_for_every_attack_defence_and_picture(finished):
+    combinations = [(defence, attack) for defence in DEFENCES for attack in CLOSED]
+    found = [one["conditions"] for one in records(finished.out, "audit")]
+    assert [(one["defence"], one["attack"]) for one in found] == combinations
+    assert [one["conditions"]["defence"] for one in records(finished.out, "audit accuracy")] == [
+        *DEFENCES
+    ]
+    images = [one["conditions"] for one in records(finished.out, "audit image")]
+    assert [(one["defence"], one["attack"], one["number"]) for one in images] == [
+        (*combination, number) for combination in combinations for number in range(MOST)
+    ]
+    assert {one["gallery"] for one in images} == {MOST}
+    assert len((finished.out / "ledger" / "0.jsonl").read_text().splitlines()) == len(images)
+
+
+def test_the_tables_are_printed(finished):
+    for part in (
+        *("what comes back of 4 pictures", "recovered", "does not apply", "100 %"),
+        *("what the defences cost", "clip=1+noise=0.01", "report:", "records:", "grid-1.png"),
+        "m, no defence: An attacker recovers the picture",
+        "m, position gradient not shared: This attack does not apply here",
+    ):
+        assert part in finished.printed
+    assert "An attacker who knows the defence recovers" in finished.printed
+
+
+def test_the_paper_s_rows_are_labelled_as_the_paper_s(finished):
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in finished.printed.splitlines()
+        if re.match(r"│ [abc]  ", line)
+    ]
+    ours = [row for row in rows if not row[2].startswith("paper")]
+    paper = [row for row in rows if row[2].startswith("paper")]
+    assert rows == ours + paper
+    assert [(row[0], row[1], row[2]) for row in ours] == [
+        (setting, "m", attack) for setting in "abc" for attack in CLOSED[1:]
+    ]
+    assert len(paper) == 10
+    assert ["a", "DeiT-S", "paper: APRIL", "79.8", "0.0350", "0.0057", "18.94"] in [
+        row[:7] for row in paper
+    ]
+    # Setting b compares with the jigsaw, c with the picture.
+    values = finished.value(MASKING, "adaptive_solve")
+    shown = {row[0]: row[6] for row in ours if row[2] == "adaptive_solve"}
+    assert shown["b"] == f"{values['client_psnr']:.2f}"
+    assert shown["c"] == f"{values['psnr']:.2f}"
+
+
+def test_an_undefended_picture_comes_back_exactly(finished):
+    values = finished.value("none", "patch_solve")
+    assert values["psnr_lowest"] >= 60
+    assert values["ssim"] > 0.9999
+    assert values["identified_pixels"] == values["identified_features"] == 1
+    assert values["rank"] == values["rank_needed"] == 24
+    assert 1 < values["condition"] < 1e5
+    assert values["level"] == "recovered"
+    assert values["verdict"].startswith("An attacker recovers the picture: ")
+    assert values["masked_patches"] == 0
+    assert values["mask_recovered"] is None
+    assert values["psnr_masked"] is None
+    assert values["reason"] == ""
+
+
+def test_the_recovered_pictures_are_those_that_were_shown(finished):
+    weights = records(finished.out)[0]["conditions"]["weights"]
+    for number in range(2):
+        original, found = (
+            np.asarray(
+                Image.open(finished.out / "pictures" / f"{weights}-none-{what}-{number}.png")
+            )
+            for what in ("original", "patch_solve")
+        )
+        assert original.shape == (*SIZE, 3)
+        assert np.abs(original.astype(int) - found).max() <= 1
+    assert not list((finished.out / "pictures").glob("*-2.png"))  # --show 2
+
+
+def test_summaries_are_those_of_the_single_pictures(finished):
+    for defence in ("none", MASKING):
+        values, each = (
+            finished.value(defence, "adaptive_solve"),
+            finished.images(defence, "adaptive_solve"),
+        )
+        psnrs = [one["psnr"] for one in each]
+        assert values["psnr"] == pytest.approx(np.mean(psnrs))
+        assert (values["psnr_lowest"], values["psnr_highest"]) == (min(psnrs), max(psnrs))
+        assert min(psnrs) <= values["psnr_low"] <= values["psnr"] <= values["psnr_high"]
+        assert values["psnr_high"] <= max(psnrs)
+        assert values["condition"] == pytest.approx(np.median([one["condition"] for one in each]))
+        assert values["images"] == values["applied"] == values["gallery"] == MOST
+
+
+def test_guesses_without_a_gradient_stand_beside_the_numbers(finished):
+    names = [one["conditions"]["image"] for one in records(finished.out, "audit image")][:MOST]
+    cut = View(SIZE, 1.0).transform()
+    shown = np.stack([np.asarray(cut(Image.open(name).convert("RGB"))) for name in names]) / 255
+    for guess, name in (
+        ((shown.sum(axis=0, keepdims=True) - shown) / (MOST - 1), "mean"),  # Of the others.
+        (shown.mean(axis=(2, 3), keepdims=True), "colour"),
+    ):
+        errors = ((shown - guess) ** 2).mean(axis=(1, 2, 3))
+        expected = (-10 * np.log10(errors)).mean()
+        found = finished.value("none", "patch_solve")[f"baseline_{name}_psnr"]
+        assert found == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_masked_picture_is_split_into_what_was_masked_and_what_was_not(finished):
+    values = finished.value(MASKING, "adaptive_solve")
+    assert values["masked_patches"] == 6
+    assert values["mask_recovered"] == 1
+    assert values["rank"] == values["rank_needed"] == 18
+    assert values["psnr_unmasked"] > values["psnr"] > values["psnr_masked"]
+    naive = finished.value(MASKING, "patch_solve")
+    assert naive["psnr"] < values["psnr"]
+    assert "6 patches hide behind the unknown embedding" in naive["reason"]
+    assert values["verdict"].startswith("An attacker who knows the defence recovers")
+    assert not naive["verdict"].startswith("An attacker who knows")
+
+
+def test_an_attack_that_does_not_apply_gives_a_reason_and_no_number(finished):
+    for defence, reason in (
+        ("none", "norm and a residual around its attention"),
+        ("unshared", "the gradient of the position embeddings is not shared"),
+    ):
+        values = finished.value(defence, "april")
+        assert values["applied"] == 0
+        assert reason in values["reason"]
+        assert values["level"] == "does not apply"
+        for name in ("psnr", "psnr_low", "psnr_lowest", "ssim", "mse", "identified_pixels"):
+            assert values[name] is None
+        for one in finished.images(defence, "april"):
+            assert one["applies"] is False
+            assert "psnr" not in one
+
+
+def test_noise_makes_the_attack_fail_and_nobody_calls_that_private(finished):
+    values = finished.value("clip=1+noise=0.01", "patch_solve")
+    assert values["psnr"] < values["baseline_mean_psnr"] + 1
+    assert values["level"] == "failed"
+    assert "no proof of privacy" in values["verdict"]
+
+
+def test_accuracy_is_that_of_the_model_called_by_hand(finished):
+    model = mjp.load(finished.home / "m").eval()
+    images, names = pictures_of(finished.home / "set")
+    mean, std = (
+        torch.tensor(model.pretrained_cfg[name]).reshape(3, 1, 1) for name in ("mean", "std")
+    )
+    with torch.no_grad():
+        best = model(((images - mean) / std).float()).argmax(dim=1)
+    right = [("cat", "ant", "bee")[i] == name for i, name in zip(best, names, strict=True)]
+    assert 0 < sum(right) < 9
+    found = {
+        one["conditions"]["defence"]: one["values"]
+        for one in records(finished.out, "audit accuracy")
+    }
+    for defence in ("none", "unshared", "clip=1+noise=0.01"):  # They feed the model the same.
+        assert found[defence]["top1"] == pytest.approx(100 * np.mean(right))
+        assert found[defence]["accuracy_images"] == 9
+    assert found["none"]["accuracy_note"] == ""
+    assert "training with such gradients" in found["clip=1+noise=0.01"]["accuracy_note"]
+    assert found["none"]["fidelity"] == pytest.approx(1)
+    assert found["clip=1+noise=0.01"]["fidelity"] < 0.9
+    assert found["none"]["epsilon"] is None
+
+
+def test_the_report_is_one_file(finished):
+    page = (finished.out / "report.html").read_text()
+    assert not re.findall(r"""(?:src|href)=["'](?!data:|#)[^"']*""", page)
+    assert "<link" not in page
+    assert "@import" not in page
+    assert len(re.findall(r'src="data:image/png;base64,', page)) >= len(DEFENCES)
+    for part in ("patch_solve", "no defence", "recovered", "does not apply", "mjp audit --model"):
+        assert part in page
+
+
+def test_the_grids_show_pictures(finished):
+    for number in range(1, len(DEFENCES) + 1):
+        with Image.open(finished.out / f"grid-{number}.png") as grid:
+            levels = np.asarray(grid.convert("RGB")).reshape(-1, 3)
+        assert len(levels) > 50_000
+        assert len(np.unique(levels, axis=0)) > 1000
+
+
+def test_bundled_photographs_need_no_data_and_have_no_accuracy(tmp_path, capsys):
+    mjp.save(victim("A"), tmp_path / "m")
+    asked = ("audit", "--model", tmp_path / "m", "--most", "2", "--defences", "none", "--json")
+    assert run(*asked, "--out", tmp_path / "out") == 0
+    said = capsys.readouterr()
+    lines = [json.loads(line) for line in said.out.splitlines()]
+    assert lines == records(tmp_path / "out")  # Records and nothing else.
+    assert (tmp_path / "out" / "report.html").is_file()
+    (solved,) = [one for one in lines if one["kind"] == "audit" and one["values"]["psnr_low"]][:1]
+    assert solved["values"]["psnr_lowest"] >= 60
+    (accuracy,) = records(tmp_path / "out", "audit accuracy")
+    assert accuracy["values"]["top1"] is None
+    assert accuracy["values"]["accuracy_note"] == "accuracy was not measured"
+
+
+def test_several_rounds_batches_and_single_files_work(tmp_path):
+    mjp.save(victim(), tmp_path / "m")
+    (tmp_path / "loose").mkdir()
+    for number in range(3):
+        (tmp_path / "loose" / f"{number}.png").write_bytes(encoded(number, (40, 50)))
+    asked = ("audit", "--model", tmp_path / "m", "--attacks", "adaptive_solve")
+    flags = ("--images", tmp_path / "loose", "--rounds", "3", "--defences", "mjp=0.27", "batch=2")
+    assert run(*asked, *flags, "--out", tmp_path / "out") == 0
+    masked, batched = records(tmp_path / "out", "audit")
+    assert masked["values"]["psnr_lowest"] > 40  # Three masks leave next to nothing open.
+    assert (masked["values"]["images"], batched["values"]["images"]) == (3, 2)
+    assert "2 images are summed up" in batched["values"]["reason"]
+    one = ("--images", tmp_path / "loose" / "1.png", "--defences", "none")
+    assert run(*asked, *one, "--out", tmp_path / "one") == 0
+    (record,) = records(tmp_path / "one", "audit image")
+    assert record["conditions"]["image"] == "1.png"
+
+
+def test_a_client_that_localizes_hides_nothing(tmp_path, capsys):
+    mjp.save(victim("J"), tmp_path / "ours")
+    mjp.save(victim("A"), tmp_path / "plain")
+    flags = ("--most", "1", "--localization-weight", "0.5", "--attacks", "patch_solve")
+    asked = ("audit", *flags, "--defences", "none", "--out", tmp_path / "out", "--model")
+    assert run(*asked, tmp_path / "ours") == 0
+    assert records(tmp_path / "out", "audit")[0]["values"]["psnr"] >= 60
+    assert run(*asked, tmp_path / "plain") == 2
+    assert "locator" in capsys.readouterr().err
+
+
+EVERY = (
+    *("mjp=1", "mjp=0.27,0.5", "shuffle=0.5", "frozen", "unshared", "sincos", "fp16", "bf16"),
+    *("prune=0.9", "clip=1", "noise=0.001", "dp=1", "batch=2", "steps=2,0.01"),
+    "mjp=0.27+bf16+clip=1+noise=0.0001+batch=2",
+)
+
+
+def test_two_models_under_every_defence_go_through(tmp_path, capsys):
+    mjp.save(victim(), tmp_path / "ours")
+    mjp.save(victim(depth=1), tmp_path / "short")
+    models = ("--model", tmp_path / "ours", f"[red]={tmp_path / 'short'}")  # No markup.
+    asked = ("audit", *models, "--most", "2", "--show", "0", "--attacks", *CLOSED[1:])
+    assert run(*asked, "--defences", *EVERY, "--out", tmp_path / "out") == 0
+    printed = capsys.readouterr().out
+    assert "[red], DP-SGD" in printed
+    found = records(tmp_path / "out", "audit")
+    assert [(one["conditions"]["model"], one["conditions"]["defence"]) for one in found] == [
+        (model, defence) for model in ("ours", "[red]") for defence in EVERY for _ in CLOSED[1:]
+    ]
+    assert not list(tmp_path.glob("out/grid-*.png"))
+    epsilons = {
+        one["conditions"]["defence"]: one["values"]["epsilon"]
+        for one in records(tmp_path / "out", "audit accuracy")
+    }
+    assert epsilons["dp=1"] > 0
+    assert [name for name, value in epsilons.items() if value is not None] == ["dp=1"]
+
+
+def test_april_works_on_the_network_that_it_is_for(tmp_path):
+    torch.manual_seed(0)
+    config = mjp.MJPConfig(first_block="bare")
+    arguments = {"img_size": SIZE, "patch_size": 4, "depth": 2, "embed_dim": 120, "num_heads": 4}
+    model = mjp.create_model("deit_tiny_patch16_224", config, num_classes=3, **arguments)
+    mjp.save(model, tmp_path / "m")
+    asked = ("audit", "--model", tmp_path / "m", "--most", "2", "--defences", "none")
+    flags = ("--attacks", "april", "--gradients", "fp64")  # Its equations are ill-conditioned.
+    assert run(*asked, *flags, "--out", tmp_path / "out") == 0
+    (record,) = records(tmp_path / "out", "audit")
+    assert record["values"]["applied"] == 2
+    assert record["values"]["psnr_lowest"] >= 60
+
+
+def without_times(found):
+    return [
+        {**one, "values": {k: v for k, v in one["values"].items() if k != "seconds"}}
+        for one in found
+    ]
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The finished audit in a folder of its own, and how to go on with it."""
+    shutil.copytree(finished.out, tmp_path / "out")
+    (tmp_path / "out" / "records.jsonl").unlink()
+    return tmp_path / "out", (*finished.asked, "--resume", "--out", tmp_path / "out")
+
+
+@pytest.fixture
+def attacked(monkeypatch):
+    """The attacks that are run, by name, as they are run."""
+    names = []
+    before = audit_work.examine
+
+    def examine(public, scene, attack, *others):
+        names.append(attack)
+        return before(public, scene, attack, *others)
+
+    monkeypatch.setattr(audit_work, "examine", examine)
+    return names
+
+
+EVERYTHING = len(DEFENCES) * len(CLOSED) * 2
+"""Attacks on chunks of two pictures."""
+
+
+def test_a_resumed_audit_is_the_straight_one_and_does_nothing_twice(finished, copied, attacked):
+    out, asked = copied
+    ledger = out / "ledger" / "0.jsonl"
+    lines = ledger.read_text().splitlines(keepends=True)
+    kept = "".join(lines[:26])
+    ledger.write_text(kept + lines[26][:50])  # Cut off in the middle of a line.
+    assert run(*asked) == 0
+    assert len(attacked) == EVERYTHING - 13
+    assert ledger.read_text().startswith(kept)
+    assert without_times(records(out)) == without_times(records(finished.out))
+    attacked.clear()
+    assert run(*asked) == 0
+    assert attacked == []
+
+
+@pytest.mark.parametrize("change", ["seed", "weights", "pictures", "colours"])
+def test_what_was_found_of_something_else_is_not_reused(finished, copied, attacked, change):
+    out, asked = copied
+    asked = (*asked, "--attacks", "patch_solve", "--defences", "none")
+    if change == "seed":
+        asked = (*asked, "--seed", "1")
+    elif change == "weights":
+        mjp.save(victim(labels=("cat", "ant", "bee"), depth=1), out / "m")
+        asked = (*asked, "--model", out / "m")
+    elif change == "colours":
+        asked = (*asked, "--mean", "0.1", "0.1", "0.1")
+    assert run(*asked) == 0
+    assert len(attacked) == (0 if change == "pictures" else 2)
+    if change == "pictures":  # Of the same names in the same place.
+        path = Path(records(out, "audit image")[0]["conditions"]["image"])
+        before = path.read_bytes()
+        path.write_bytes(encoded(99))
+        try:
+            assert run(*asked) == 0
+        finally:
+            path.write_bytes(before)
+        assert len(attacked) == 2
+
+
+def test_without_resume_it_starts_over(finished, copied, attacked):
+    out, asked = copied
+    flags = ("--attacks", "april", "--defences", "none")
+    assert run(*(word for word in asked if word != "--resume"), *flags) == 0
+    assert len(attacked) == 2
+    assert len((out / "ledger" / "0.jsonl").read_text().splitlines()) == MOST
+
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "MJP_SHAPE_CHECKS": "0"}
+
+
+def test_two_processes_give_what_one_does(finished, tmp_path):
+    command = [sys.executable, *torchrun(2), *map(str, finished.asked), "--out", tmp_path / "two"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("records:") == 1
+    assert len(list((tmp_path / "two" / "ledger").glob("*.jsonl"))) == 2
+    found = zip(
+        without_times(records(finished.out)), without_times(records(tmp_path / "two")), strict=True
+    )
+    for one, two in found:
+        for record in (one, two):
+            for name in ("processes", "hardware"):
+                record["conditions"].pop(name, None)
+        assert one["conditions"] == two["conditions"]
+        for name, value in one["values"].items():
+            if isinstance(value, float):
+                value = pytest.approx(value, rel=1e-4)
+            assert two["values"][name] == value, name
+
+
+def test_ctrl_c_keeps_what_was_found(finished, tmp_path, attacked):
+    out = tmp_path / "out"
+    flags = ("--defences", "none", "--steps", "1000000", "--out", out)
+    asked = (*finished.asked, *flags, "--attacks", "patch_solve", "invert")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mjp", *map(str, asked)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    ledger, end = out / "ledger" / "0.jsonl", time.monotonic() + 60
+    while not (ledger.is_file() and ledger.read_bytes().count(b"\n") == 2):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    time.sleep(0.3)  # In the search.
+    process.send_signal(signal.SIGINT)
+    status, _, said = finish(process, 20)
+    assert status == 130
+    assert "--resume" in said
+    assert str(out) in said
+    assert "Traceback" not in said
+    again = (*finished.asked, *flags, "--attacks", "patch_solve", "--resume")
+    assert run(*again) == 0
+    assert len(attacked) == 1  # Of two chunks; the first is in the ledger.
+
+
+def gradients_of(model, number=3):
+    """What a client sends of a picture, and the picture."""
+    public = mjp.PublicModel.of(model)
+    picture = torch.rand(1, 3, *SIZE, generator=torch.Generator().manual_seed(number))
+    return mjp.share(public, public.normalized(picture), torch.tensor([1])), picture
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_an_update_from_elsewhere_is_attacked_without_pictures(tmp_path, capsys, plain):
+    model = victim()
+    mjp.save(model, tmp_path / "m")
+    update, picture = gradients_of(model)
+    path = tmp_path / "client.safetensors"
+    if plain:
+        save_file({name: one.contiguous() for name, one in update.gradients.items()}, path)
+    else:
+        update.save(path)
+    out = tmp_path / "out"
+    asked = ("audit", "--model", tmp_path / "m", "--update", path, "--out", out)
+    assert run(*asked, "--attacks", *CLOSED[:2]) == 0
+    printed = capsys.readouterr().out
+    for part in ("the update, as an attacker reads it", "rank", "does not hold", "picture: "):
+        assert part in printed
+    april, solved = records(out, "audit update")
+    assert april["values"]["applies"] is False
+    assert solved["values"]["applies"] is True
+    assert solved["values"]["rank"] == solved["values"]["rank_needed"] == 24
+    assert solved["conditions"]["update"] == "client.safetensors"
+    assert [path.name for path in out.glob("*.png")] == ["recovered-patch_solve-0.png"]
+    found = np.asarray(Image.open(out / "recovered-patch_solve-0.png")).transpose(2, 0, 1) / 255
+    assert np.abs(found - picture[0].numpy()).max() < 0.5 / 255 + 1e-3
+    assert run(*asked, "--attacks", "patch_solve", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == records(out)[-1]
+
+
+THEIRS = '''
+"""Somebody's own ViT: a linear patch embedding, channels last, names of their own."""
+
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+
+
+class Layer(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.to_qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.mlp = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, dim), nn.GELU())
+
+    def forward(self, x):
+        q, k, v = self.to_qkv(self.norm(x)).chunk(3, dim=-1)
+        x = x + (q @ k.transpose(1, 2) * 0.1).softmax(dim=-1) @ v
+        return x + self.mlp(x)
+
+
+class TheirViT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokenizer = nn.Linear(3 * 8 * 8, 64)
+        self.cls = nn.Parameter(torch.randn(1, 1, 64))
+        self.places = nn.Parameter(torch.randn(1, 25, 64))
+        self.layers = nn.Sequential(Layer(64), Layer(64))
+        self.answer = nn.Linear(64, 5)
+        self.unused = nn.Linear(64, 2)
+
+    def forward(self, images):
+        batch, _, height, width = images.shape
+        cells = images.reshape(batch, 3, height // 8, 8, width // 8, 8)
+        cells = cells.permute(0, 2, 4, 3, 5, 1).reshape(batch, -1, 3 * 8 * 8)
+        tokens = torch.cat([self.cls.expand(batch, -1, -1), self.tokenizer(cells)], dim=1)
+        return SimpleNamespace(logits=self.answer(self.layers(tokens + self.places)[:, 0]))
+
+
+def make():
+    torch.manual_seed(0)
+    return TheirViT()
+
+
+def number():
+    return 3
+'''
+
+
+@pytest.fixture
+def theirs(tmp_path, monkeypatch):
+    (tmp_path / "their_vit.py").write_text(THEIRS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield ("audit", "--model", "ours=import:their_vit:make", "--size", *SIZE, "--most", "2")
+    sys.modules.pop("their_vit", None)
+
+
+NAMES = ("--patch-embedding", "tokenizer", "--positions", "places", "--classifier", "answer")
+
+
+def test_a_model_of_one_s_own_is_audited_by_the_names_of_its_parts(theirs):
+    flags = (*NAMES, "--patch-layout", "hwc", "--attacks", *CLOSED[:2])
+    defences = ("none", "shuffle=0.27", "unshared")
+    assert run(*theirs, *flags, "--defences", *defences, "--out", "out") == 0
+    found = [one for one in records(Path("out"), "audit") if one["values"]["applied"]]
+    plain, shuffled = found
+    assert plain["conditions"]["model"] == "ours"
+    assert plain["conditions"]["architecture"] == "TheirViT"
+    assert plain["conditions"]["attack"] == "patch_solve"
+    assert plain["values"]["psnr_lowest"] >= 60
+    assert shuffled["values"]["client_psnr"] >= 60 > shuffled["values"]["psnr"]
+    # The other order of a patch's values gives another picture, not an error.
+    assert run(*theirs, *NAMES, "--defences", "none", "--out", "other") == 0
+    (wrong,) = [
+        one["values"]["psnr"]
+        for one in records(Path("other"), "audit")
+        if one["conditions"]["attack"] == "patch_solve"
+    ]
+    assert wrong < 40
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "--patch-embedding"),
+        (("--patch-embedding", "cls"), "no convolution or linear layer of this model; its first"),
+        (("--patch-embedding", "answer"), "takes 64 values"),
+        ((*NAMES[:2], "--positions", "place"), "no parameter 'place'"),
+        ((*NAMES[:2], "--positions", "cls"), "is no table of the positions"),
+        ((*NAMES[:4], "--classifier", "cls"), "no linear layer"),
+        (("--model", "import:their_vit:missing"), "import:their_vit:missing cannot be had"),
+        (("--model", "import:no_such_module:make"), "import:no_such_module:make cannot be had"),
+        (("--model", "import:their_vit"), "write import:MODULE:FUNCTION"),
+        (("--model", "import:their_vit:number"), "gives a int, not an nn.Module"),
+        ((*NAMES, "--defences", "mjp=0.27"), "cannot have the defence mjp=0.27"),
+    ],
+)
+def test_names_that_do_not_fit_a_model_of_one_s_own_are_said(theirs, capsys, flags, message):
+    assert run(*theirs, "--out", "out", *flags) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = tmp_path_factory.mktemp("wrong")
+    mjp.save(victim(), home / "m")
+    (home / "broken").mkdir()
+    (home / "broken" / "half.png").write_bytes(encoded(1)[:40])
+    (home / "empty").mkdir()
+    (home / "garbage.safetensors").write_bytes(b"\xff" * 100)
+    (home / "long.safetensors").write_bytes((2**62).to_bytes(8, "little") + b"{}")
+    update, _ = gradients_of(victim())
+    gradients = {name: one.contiguous() for name, one in update.gradients.items()}
+    gradients_of(victim(depth=3))[0].save(home / "other.safetensors")
+    gradients_of(victim(classes=5, labels=()))[0].save(home / "classes.safetensors")
+    bad = {**gradients, "head.bias": torch.full_like(gradients["head.bias"], float("nan"))}
+    save_file(bad, home / "nan.safetensors")
+    save_file({"head.bias": torch.zeros(3, dtype=torch.int64)}, home / "whole.safetensors")
+    save_file({}, home / "none.safetensors")
+    for name, told in (
+        ("claims", '{"batch": "many"}'),
+        ("more", '{"labels": [1]}'),
+        ("cut", '{"batch": '),
+        ("defence", '{"defence": 3}'),
+        ("rate", '{"learning_rate": "fast"}'),
+    ):
+        save_file(gradients, home / f"{name}.safetensors", metadata={"mjp_update": told})
+    return home
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "message"),
+    [
+        (("--attacks", "patchsolve"), 2, "there is no attack 'patchsolve'"),
+        (("--attacks", "april", "april"), 2, "name every attack once"),
+        (("--defences", "mpj=0.27"), 2, "there is no defence 'mpj'; did you mean"),
+        (("--defences", "mjp=1.5"), 2, "1.5"),
+        (("--defences", "mjp=much"), 2, "'much' in 'mjp=much' is no number"),
+        (("--defences", "mjp"), 2, "write mjp=<ratio>[,<probability>]"),
+        (("--defences",), 2, "name at least one defence"),
+        (("--defences", "batch=9"), 2, "needs at least 9 pictures; raise --most"),
+        (("--model", "resnet18@random"), 2, "name a layer with --patch-embedding"),
+        (("--model", "no-such-model"), 2, "neither a folder nor a model of timm's"),
+        (("--most", "0"), 2, "most must be a whole number of at least 1, got 0"),
+        (("--chunk", "0"), 2, "chunk"),
+        (("--rounds", "0"), 2, "rounds"),
+        (("--steps", "0"), 2, "steps"),
+        (("--show", "-1"), 2, "show"),
+        (("--accuracy", "-1"), 2, "accuracy"),
+        (("--crop", "0"), 2, "crop"),
+        (("--size", "30", "48"), 2, "30x48"),
+        (("--std", "0", "0", "0"), 2, "std"),
+        (("--device", "quantum"), 2, "is no device of torch"),
+        (("--localization-weight", "-1"), 2, "localization_weight"),
+        (("--images", "no/such"), 1, "there is no picture, folder or data set no/such"),
+        (("--images", "broken"), 1, "half.png"),
+        (("--images", "broken/half.png"), 1, "half.png"),
+        (("--images", "empty"), 1, "empty"),
+        (("--lpips", "no-such.pth"), 1, "no-such.pth"),
+        (("--update", "no-such.safetensors"), 1, "there is no file no-such.safetensors"),
+        (("--update", "garbage.safetensors"), 1, "is no safetensors file of gradients"),
+        (("--update", "long.safetensors"), 1, "is no safetensors file of gradients"),
+        (("--update", "broken"), 1, "broken"),
+        (("--update", "none.safetensors"), 1, "holds no gradients"),
+        (("--update", "more.safetensors"), 1, "says of itself what no update says"),
+        (("--update", "cut.safetensors"), 1, "is no safetensors file of gradients"),
+        (("--update", "claims.safetensors"), 1, "batch must be a whole number"),
+        (("--update", "defence.safetensors"), 1, "defence"),
+        (("--update", "rate.safetensors"), 1, "learning_rate"),
+        (("--update", "whole.safetensors"), 1, "head.bias must be a tensor of numbers"),
+        (("--update", "other.safetensors"), 2, "which this model has no parameter of"),
+        (("--update", "classes.safetensors"), 2, "the update is of another model"),
+        (("--update", "nan.safetensors"), 2, "head.bias has values that are no numbers"),
+    ],
+)
+def test_wrong_input_is_said_in_one_line(home, monkeypatch, capsys, flags, status, message):
+    monkeypatch.chdir(home)
+    model = () if "--model" in flags else ("--model", "m")
+    assert run("audit", *model, "--out", "out", *flags) == status
+    said = capsys.readouterr().err
+    assert message in said
+    assert "Traceback" not in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, capsys):
+    (tmp_path / "out").write_text("a file")
+    assert run("audit", "--model", "no-such-model", "--out", tmp_path / "out") == 2
+    assert "results cannot be written to" in capsys.readouterr().err
+
+
+def test_the_attacks_are_timed_against_the_gradients_alone(tmp_path, capsys):
+    flags = ("--images", "2", "--adaptive-images", "2", "--rounds", "1", "--out", tmp_path)
+    assert run("bench", "audit", *flags) == 0
+    solved, adaptive = records(tmp_path, "bench audit")
+    assert (solved["conditions"]["attack"], solved["conditions"]["defence"]) == (
+        *("patch_solve", "none"),
+    )
+    assert adaptive["conditions"]["defence"] == "mjp=0.09"
+    for one in (solved, adaptive):
+        assert one["conditions"]["images"] == 2
+        assert one["values"]["ratio"] == pytest.approx(
+            one["values"]["seconds"] / one["values"]["gradients_alone"]
+        )
+        assert one["values"]["seconds_per_image"] == pytest.approx(one["values"]["seconds"] / 2)
+    printed = capsys.readouterr().out
+    assert "sharing included" in printed
+    assert "patch_solve" in printed
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [(("--images", "0"), "images"), (("--ratio", "2"), "ratio"), (("--rounds", "0"), "rounds")],
+)
+def test_a_bench_that_cannot_be_is_refused(tmp_path, capsys, flags, message):
+    assert run("bench", "audit", "--out", tmp_path, *flags) == 2
+    assert message in capsys.readouterr().err
