@@ -28,7 +28,7 @@ def test_the_python_blocks_run(tmp_path, monkeypatch):
         "criterion": torch.nn.CrossEntropyLoss(),
         "generator": torch.Generator().manual_seed(0),
     }
-    assert len(blocks("python")) == 4
+    assert len(blocks("python")) == 5
     for block in blocks("python"):
         exec(compile(block, "README.md", "exec"), given)
         if "loss" in given:

@@ -140,7 +140,10 @@ def test_ctrl_c_ends_a_command_with_one_line(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(8)
+    started = time.monotonic()
+    while not (tmp_path / "records.jsonl").exists() and time.monotonic() < started + 120:
+        time.sleep(0.2)  # It is there before the work begins.
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130

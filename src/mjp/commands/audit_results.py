@@ -142,7 +142,9 @@ def cost_table(records: Iterable[Record]) -> Table:
     table = Table(title="what the defences cost")
     for column in ("model", "defence"):
         table.add_column(column)
-    numbers(table, "top-1, %", "cosine with the honest gradient", "ε of one update, δ = 1e-5")
+    numbers(
+        table, "top-1, %", "cosine of what is sent with the gradient", "ε of one update, δ = 1e-5"
+    )
     for record in records:
         if record.kind == "audit accuracy":
             epsilon = record.values.get("epsilon")
@@ -235,7 +237,7 @@ def _row(number: int, name: str, records: list[Record], out: Path) -> GridRow | 
             caption += f" ({client:.1f} against what was fed)"
         image = _picture(picture_file(out, facts, attack, number)) if caption else None
         panels.append(Panel(image, caption, heading=attack))
-    return GridRow(name, panels)
+    return GridRow(name.rpartition("/")[2], panels)
 
 
 def _picture(path: Path) -> np.ndarray | None:

@@ -6,6 +6,7 @@ import time
 import torch
 from rich.table import Table
 
+from mjp.commands.evaluating import claim
 from mjp.commands.options import BenchPlanOptions
 from mjp.commands.terminal import choose_device, hardware, progress, results
 from mjp.core.errors import ConfigError
@@ -18,6 +19,7 @@ DRAWS_IN_A_TIMING = 10
 
 def run(options: BenchPlanOptions) -> None:
     """Measures and prints."""
+    claim(options.out)
     device = choose_device(options.device)
     grid = PatchGrid(options.rows, options.cols)
     if options.repeats < 2 or options.batch < 1:

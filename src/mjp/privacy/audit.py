@@ -64,7 +64,7 @@ class Scene:
     Args:
         masked: the patches that the first update's jigsaw moved.
         view: the pictures as the first update's jigsaw left them.
-        fidelity: cosine between each update and what would have been sent without a defence.
+        fidelity: cosine between each update and the gradient of what the model was fed, as it is.
     """
 
     pictures: Pictures
