@@ -19,11 +19,11 @@ DRAWS_IN_A_TIMING = 10
 
 def run(options: BenchPlanOptions) -> None:
     """Measures and prints."""
-    claim(options.out)
     device = choose_device(options.device)
     grid = PatchGrid(options.rows, options.cols)
     if options.repeats < 2 or options.batch < 1:
         raise ConfigError("repeats must be at least 2, batch at least 1")
+    claim(options.out)
     generator = generator_for(options.seed, "jigsaw", device=device)
     table = Table(title=f"{options.batch} images on a {grid} grid, {hardware(device)}")
     for column in ("ratio", "ms, median", "quartiles"):
