@@ -2,20 +2,15 @@
 
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
-import numpy as np
-from PIL import Image
 from rich.markup import escape
 from rich.table import Table
 
 from mjp.commands.audit_options import AuditOptions
-from mjp.commands.audit_work import picture_file
 from mjp.commands.evaluating import label_of, numbers, with_interval
 from mjp.commands.terminal import results
 from mjp.core.records import Record, Scalar
-from mjp.report.audit import draw_defences, draw_ratio_curve, draw_tradeoff
-from mjp.report.audit_grid import GridRow, Panel, draw_grid
+from mjp.report.audit_figures import draw_audit
 from mjp.report.audit_page import write_page
 from mjp.report.paper import PRIVACY, PRIVACY_RATIO
 
@@ -47,7 +42,7 @@ def present(
             console.print(line, markup=False, highlight=False)
     for note in notes:
         print(f"note: {note}", file=sys.stderr if options.json else sys.stdout)
-    figures = draw(records, names, options)
+    figures = draw_audit(records, names, options.out, options.out)
     page = write_page(records, figures, options.out, command=command)
     if not options.json:
         for path in figures.values():
@@ -178,73 +173,6 @@ def verdicts(records: Iterable[Record]) -> list[str]:
 def _strength(record: Record) -> float:
     own, client = record.values.get("psnr"), record.values.get("client_psnr")
     return max(float(str(one)) if one is not None else -1.0 for one in (own, client))
-
-
-def draw(records: list[Record], names: tuple[str, ...], options: AuditOptions) -> dict[str, Path]:
-    """All figures, by the names that the page knows them by."""
-    figures: dict[str, Path] = {}
-    for name, make in (
-        ("defences", draw_defences),
-        ("tradeoff", draw_tradeoff),
-        ("ratio", draw_ratio_curve),
-    ):
-        for path in make(records, options.out):
-            if path.suffix == ".svg":
-                figures[name] = path
-    if names:
-        figures |= _grids(records, names, options)
-    return figures
-
-
-def _grids(records: list[Record], names: tuple[str, ...], options: AuditOptions) -> dict[str, Path]:
-    """A grid of pictures for each model and defence."""
-    found: dict[str, Path] = {}
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        if record.kind == "audit image" and int(str(record.conditions["number"])) < len(names):
-            key = (str(record.conditions["model"]), str(record.conditions["defence"]))
-            groups.setdefault(key, []).append(record)
-    for place, ((model, _), own) in enumerate(groups.items()):
-        rows = [
-            _row(number, name, [r for r in own if r.conditions["number"] == number], options.out)
-            for number, name in enumerate(names)
-        ]
-        rows = [row for row in rows if row is not None]
-        title = f"{model}: {own[0].conditions['defence_title']}"
-        for path in draw_grid([r for r in rows if r], options.out, f"grid-{place + 1}"):
-            found[title] = path
-    return found
-
-
-def _row(number: int, name: str, records: list[Record], out: Path) -> GridRow | None:
-    if not records:
-        return None
-    facts = records[0].conditions
-    panels = [
-        Panel(_picture(picture_file(out, facts, "original", number)), "", heading="the picture"),
-        Panel(
-            _picture(picture_file(out, facts, "client", number)),
-            f"{records[0].values['masked_patches']} patches moved",
-            heading="what the client's model is fed",
-        ),
-    ]
-    for record in records:
-        attack = str(record.conditions["attack"])
-        psnr = record.values.get("psnr")
-        caption = f"{psnr:.1f} dB" if isinstance(psnr, float) else ""
-        client = record.values.get("client_psnr")
-        if isinstance(psnr, float) and isinstance(client, float) and client > psnr + 3:
-            caption += f" ({client:.1f} against what was fed)"
-        image = _picture(picture_file(out, facts, attack, number)) if caption else None
-        panels.append(Panel(image, caption, heading=attack))
-    return GridRow(name.rpartition("/")[2], panels)
-
-
-def _picture(path: Path) -> np.ndarray | None:
-    if not path.is_file():
-        return None
-    with Image.open(path) as picture:
-        return np.asarray(picture, dtype=np.float64) / 255
 
 
 def _number(record: Record, name: str) -> float:

@@ -18,9 +18,10 @@ from mjp.core.team import Team
 from mjp.privacy.attacking import ATTACKS
 from mjp.privacy.audit import AuditSettings, Gallery, Outcome, Pictures, Scene, examine, stage
 from mjp.privacy.defences import Defence
-from mjp.privacy.ledger import KIND, Ledger, file_name, key_of
+from mjp.privacy.ledger import KIND, Ledger, key_of
 from mjp.privacy.public import PublicModel
 from mjp.privacy.summary import summarize
+from mjp.report.audit_figures import picture_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,12 +170,6 @@ def _attack(
         Record(KIND, work.conditions_of(attack, one.number), {**one.values, "seconds": seconds})
         for one in outcomes
     ]
-
-
-def picture_file(out: Path, conditions: Mapping[str, Scalar], what: str, number: int) -> Path:
-    """Where a picture of an audit is kept."""
-    name = file_name(conditions["weights"], conditions["defence"], what, number)
-    return out / "pictures" / f"{name}.png"
 
 
 def _keep_found(options: AuditOptions, work: Work, attack: str, outcomes: list[Outcome]) -> None:

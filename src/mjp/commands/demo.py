@@ -1,194 +1,259 @@
-"""`mjp demo`: the method on one photograph, as one picture made on this machine."""
+"""`mjp demo`: two small ViTs trained, measured and attacked on this machine; one page on it."""
 
-from dataclasses import dataclass
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import matplotlib
-import numpy as np
-import timm
 import torch
-from PIL import Image, UnidentifiedImageError
-from skimage.data import astronaut
-from torch import Tensor
 
-from mjp.commands.options import DemoOptions
-from mjp.commands.terminal import progress, results
+from mjp import __version__
+from mjp.commands import audit, eval_accuracy, probe_positions, train
+from mjp.commands.audit_options import AuditOptions
+from mjp.commands.demo_method import load_photograph, show_method
+from mjp.commands.demo_panels import show_panels
+from mjp.commands.evaluating import claim
+from mjp.commands.options import (
+    DemoOptions,
+    EvalAccuracyOptions,
+    ProbePositionsOptions,
+    TrainOptions,
+    Variant,
+)
 from mjp.core.errors import ConfigError
+from mjp.core.interruption import StoppedError
 from mjp.core.ranges import check_ratio
 from mjp.core.records import Record, append_records
-from mjp.core.seeds import generator_for
-from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
-from mjp.models.config import MJPConfig
-from mjp.models.factory import wrap
+from mjp.report.demo import METHOD_FILE, PANELS_FILE
+from mjp.report.glance import findings
+from mjp.report.runs import RECORDS, find_runs
+from mjp.report.whole import write_report
+from mjp.train import runs
+from mjp.train.recipe import Recipe, read_recipe, with_variant
 
-MODEL = "deit_tiny_patch16_224"
-SIDE = 224
-PATCH = 16
-BLUE, ORANGE = "#0072b2", "#d55e00"
+MODELS: dict[str, Variant] = {"plain": "A", "MJP": "J"}
+"""The two models by their labels, and the rows of the paper's ablation that they are."""
+EPOCHS = {"positions": None, "digits": 20}
+"""The data sets, and for how long they are trained on where that is not the recipe's own."""
+IMAGES = 400
+"""Images that accuracy and consistency are measured on."""
+OWN = ("train", "eval", "probe", "audit", "stages.json", "log.txt", "report.html", RECORDS)
 
 
 @dataclass(frozen=True)
-class Findings:
-    """What the demonstration measured, all of it on this machine."""
+class Stage:
+    """A part of the demonstration.
 
-    plan: JigsawPlan
-    jigsaw: Tensor
-    restored: Tensor
-    inverse_gap: float
-    timm_logits: Tensor
-    wrapped_logits: Tensor
-    jigsaw_logits: Tensor
-    permutation_effect: float
-    position_gradient: Tensor
+    Args:
+        title: what it does, in words.
+        work: does it; gives a record of the demonstration's own, if it has one.
+    """
+
+    name: str
+    title: str
+    work: Callable[[], Record | None]
 
 
 def run(options: DemoOptions) -> None:
-    """Measures, draws, and names the picture."""
+    """Does what is not done yet, then writes the page."""
     check_ratio("ratio", options.ratio)
-    matplotlib.use("Agg")
-    with progress() as bar:
-        task = bar.add_task("reading the photograph", total=3)
-        image = load_photograph(options.image)
-        bar.update(task, advance=1, description="running the models")
-        findings = measure(image, options.ratio, options.seed)
-        bar.update(task, advance=1, description="drawing")
-        picture = options.out / "method.png"
-        options.out.mkdir(parents=True, exist_ok=True)
-        draw(image, findings, picture)
-        bar.advance(task)
-    record = summarise(findings, options)
-    append_records(options.out / "records.jsonl", [record])
-    console = results()
-    for name, value in record.values.items():
-        console.print(f"{name.replace('_', ' ')}: {value}")
-    console.print(f"picture: {picture}", highlight=False)
+    if options.image is not None:
+        load_photograph(options.image)  # Says what is wrong with it before anything is done.
+    if options.fresh:
+        clear(options.out)
+    claim(options.out)
+    done = Progress(options)
+    stages = _stages(options)
+    for place, stage in enumerate(stages, 1):
+        reused = stage.name in done.records
+        mark = " (done before)" if reused else ""
+        print(f"mjp: [{place}/{len(stages)}] {stage.title}{mark}", file=sys.stderr, flush=True)
+        if not reused:
+            done.add(stage.name, _carried_out(stage, options))
+    _write_records(options.out, list(done.records.values()))
+    command = shlex.join(["mjp", *sys.argv[1:]])
+    page = write_report([options.out], options.out / "report.html", command=command)
+    for finding in findings(find_runs([options.out])):
+        print(finding.text)
+    print(f"report: {page}")
 
 
-def load_photograph(path: Path | None) -> Tensor:
-    """A picture as (1, 3, 224, 224) in [0, 1]: the caller's, or one that scikit-image carries."""
+def clear(out: Path) -> None:
+    """Removes what a demonstration wrote, and nothing else."""
+    pictures = [Path(name).with_suffix(end).name for name in (METHOD_FILE, PANELS_FILE)
+                for end in (".png", ".svg")]  # fmt: skip
+    for name in (*OWN, *pictures):
+        path = out / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+class Progress:
+    """The stages that are finished, with their records, in a file.
+
+    They count only for the same options, code and torch; otherwise the demonstration starts over.
+    """
+
+    def __init__(self, options: DemoOptions) -> None:
+        self._file = options.out / "stages.json"
+        told = {name: str(value) for name, value in asdict(options).items() if name != "fresh"}
+        if options.image is not None:
+            told["image"] = f"{options.image.resolve()} {options.image.stat().st_mtime_ns}"
+        self._key = {**told, "mjp": __version__, "torch": torch.__version__}
+        self.records: dict[str, Record | None] = {}
+        body = self._read()
+        if body.get("key") == self._key:
+            for name, one in body["stages"].items():
+                self.records[name] = Record(**one) if one else None
+        elif body:
+            print("mjp: other options than before; starting over", file=sys.stderr)
+            clear(options.out)
+            claim(options.out)
+
+    def _read(self) -> dict:  # type: ignore[type-arg]
+        try:
+            body = json.loads(self._file.read_text(encoding="utf-8"))
+            return body if isinstance(body, dict) and isinstance(body.get("stages"), dict) else {}
+        except (OSError, ValueError):
+            return {}
+
+    def add(self, name: str, record: Record | None) -> None:
+        """Notes that a stage is finished."""
+        self.records[name] = record
+        stages = {
+            key: None if one is None else json.loads(one.to_json())
+            for key, one in self.records.items()
+        }
+        part = self._file.with_suffix(".part")
+        part.write_text(json.dumps({"key": self._key, "stages": stages}), encoding="utf-8")
+        part.replace(self._file)
+
+
+def _carried_out(stage: Stage, options: DemoOptions) -> Record | None:
+    """Does a stage; what it prints goes to a file, how far it is stays on the screen."""
     try:
-        picture = Image.fromarray(astronaut()) if path is None else Image.open(path).convert("RGB")
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise ConfigError(f"{path} cannot be read as a picture: {error}") from error
-    shorter = min(picture.size)
-    left, top = (picture.width - shorter) // 2, (picture.height - shorter) // 2
-    box = (left, top, left + shorter, top + shorter)
-    picture = picture.resize((SIDE, SIDE), Image.Resampling.BICUBIC, box=box)
-    return torch.from_numpy(np.array(picture)).permute(2, 0, 1)[None].float() / 255
+        with (
+            (options.out / "log.txt").open("a", encoding="utf-8") as log,
+            redirect_stdout(log),
+        ):
+            print(f"\n== {stage.title}", flush=True)
+            return stage.work()
+    except StoppedError as error:
+        raise StoppedError(
+            f"stopped; what is finished is kept in {options.out}: go on with the same command",
+            error.number,
+        ) from error
 
 
-def measure(image: Tensor, ratio: float, seed: int) -> Findings:
-    """Runs the jigsaw, timm's model, and the same model wrapped."""
-    torch.manual_seed(seed)
-    plain = timm.create_model(MODEL, num_classes=1000).eval()
-    model = wrap(plain, MJPConfig(ratio=ratio, probability=1.0)).eval()
-    plan = sample_plan(
-        PatchGrid.of(SIDE, SIDE, PATCH), batch=1, ratio=ratio, generator=generator_for(seed, "demo")
+def _stages(options: DemoOptions) -> list[Stage]:
+    out, seed = options.out, options.seed
+    stages = [
+        Stage(
+            "method",
+            "the method on a photograph",
+            lambda: show_method(out, options.image, options.ratio, seed),
+        )
+    ]
+    for data in EPOCHS:
+        for label, variant in MODELS.items():
+            recipe = _recipe(data, variant, options)
+            title = f"training on {data}, {'without' if variant == 'A' else 'with'} MJP"
+            folder = _trained(out, data, label)
+            stages.append(
+                Stage(f"train {data} {label}", title, lambda r=recipe, f=folder: _train(r, f))  # type: ignore[misc]
+            )
+    for data in EPOCHS:
+        title = f"accuracy and jigsaws on {data}"
+        stages.append(Stage(f"eval {data}", title, lambda d=data: _evaluate(d, options)))  # type: ignore[misc]
+    stages.append(Stage("probe", "what the position embeddings learned", lambda: _probe(options)))
+    for label in MODELS:
+        title = f"attacking the gradients of the model {label}"
+        stages.append(Stage(f"audit {label}", title, lambda one=label: _audit(one, options)))  # type: ignore[misc]
+    panels = Stage("panels", "four panels", lambda: show_panels(out, options.ratio))
+    return [*stages, panels]
+
+
+def _trained(out: Path, data: str, label: str) -> Path:
+    return out / "train" / f"{data}-{label}"
+
+
+def _recipe(data: str, variant: Variant, options: DemoOptions) -> Recipe:
+    recipe = with_variant(read_recipe(data), variant)
+    if variant != "A":
+        recipe = replace(recipe, mjp=replace(recipe.mjp, ratio=options.ratio))
+    epochs = EPOCHS[data] or recipe.run.epochs
+    return replace(recipe, run=replace(recipe.run, epochs=epochs, seed=options.seed, device="cpu"))
+
+
+def _train(recipe: Recipe, out: Path) -> None:
+    """Trains, or goes on training where the same run was stopped."""
+    try:
+        same = runs.recipe_of_run(out) == recipe
+    except ConfigError:
+        same = False
+    train.run(TrainOptions(out=out, resume=same, fresh=not same, recipe=recipe))
+
+
+def _models(data: str, options: DemoOptions) -> tuple[str, ...]:
+    return tuple(f"{label}={_trained(options.out, data, label) / 'final'}" for label in MODELS)
+
+
+def _evaluate(data: str, options: DemoOptions) -> None:
+    out = options.out / "eval" / data
+    shutil.rmtree(out, ignore_errors=True)  # Of a run that was stopped.
+    eval_accuracy.run(
+        EvalAccuracyOptions(
+            model=_models(data, options),
+            data=data,
+            images=IMAGES,
+            draws=2,
+            crop=1.0,
+            device="cpu",
+            workers=0,
+            seed=options.seed,
+            out=out,
+        )
     )
-    jigsaw = plan.apply(image)
-    restored = plan.invert(jigsaw)
-    inputs = image * 2 - 1
-    with torch.no_grad():
-        timm_logits, wrapped_logits = plain(inputs), model(inputs)
-        # Tokens moved for real, though the model knows that it changes nothing.
-        moved = model.forward_head(model.forward_features(inputs, plan=plan))
-    logits = model(inputs, plan=plan)
-    torch.nn.functional.cross_entropy(logits, torch.tensor([0])).backward()
-    return Findings(
-        plan=plan,
-        jigsaw=jigsaw,
-        restored=restored,
-        inverse_gap=(restored - image).abs().max().item(),
-        timm_logits=timm_logits[0],
-        wrapped_logits=wrapped_logits[0],
-        jigsaw_logits=logits.detach()[0],
-        permutation_effect=(moved - logits.detach()).abs().max().item(),
-        position_gradient=model.pos_embed.grad[0, -plan.grid.num_patches :].norm(dim=1),
+
+
+def _probe(options: DemoOptions) -> None:
+    out = options.out / "probe"
+    shutil.rmtree(out, ignore_errors=True)
+    probe_positions.run(
+        ProbePositionsOptions(
+            model=_models("positions", options), umap=False, seed=options.seed, out=out
+        )
     )
 
 
-def summarise(findings: Findings, options: DemoOptions) -> Record:
-    """The numbers of the picture as a record."""
-    masked = findings.plan.masked[0]
-    gradient = findings.position_gradient
-    difference = (findings.timm_logits - findings.wrapped_logits).abs().max().item()
-    return Record(
-        kind="demo",
-        conditions={
-            "model": MODEL,
-            "weights": "random",
-            "ratio": options.ratio,
-            "seed": options.seed,
-            "image": "scikit-image astronaut" if options.image is None else options.image.name,
-            "torch": torch.__version__,
-        },
-        values={
-            "patches_masked": int(masked.sum()),
-            "patches": masked.numel(),
-            "difference_between_inverse_and_photograph": findings.inverse_gap,
-            "difference_from_timm_without_a_plan": difference,
-            "difference_that_the_permutation_makes": findings.permutation_effect,
-            "masked_positions_with_a_gradient": int((gradient[masked] != 0).sum()),
-            "unmasked_positions_with_a_gradient": int((gradient[~masked] != 0).sum()),
-        },
+def _audit(label: str, options: DemoOptions) -> None:
+    """The plain model under defences that it can have, and the other under MJP."""
+    moved = f"{options.ratio:g}"
+    ratios = dict.fromkeys(("0.03", "0.09", moved))
+    own = [f"shuffle={moved}"] if label == "plain" else [f"mjp={one}" for one in ratios]
+    out = options.out / "audit" / label
+    (out / RECORDS).unlink(missing_ok=True)
+    audit.run(
+        AuditOptions(
+            model=(f"{label}={_trained(options.out, 'positions', label) / 'final'}",),
+            images="photographs" if options.image is None else str(options.image),
+            defences=("none", *own, "unshared"),
+            device="cpu",
+            seed=options.seed,
+            resume=True,
+            out=out,
+        )
     )
 
 
-def draw(image: Tensor, findings: Findings, path: Path) -> None:
-    """Six panels: photograph, masked blocks, jigsaw, its inverse, identity, what leaks."""
-    from matplotlib import pyplot as plt
-
-    grid, masked = findings.plan.grid, findings.plan.masked
-    style = {"font.size": 12, "axes.titlesize": 13, "svg.fonttype": "none"}
-    with matplotlib.rc_context(style):
-        figure, axes = plt.subplots(2, 3, figsize=(13.5, 9.4), layout="constrained")
-        shade = grid.mask_on(PatchGrid(SIDE, SIDE), masked).reshape(1, 1, SIDE, SIDE)
-        tint = torch.tensor([0.0, 0.45, 0.7]).reshape(1, 3, 1, 1)
-        blocks = torch.where(shade, 0.4 * image + 0.6 * tint, image)
-        share = f"{int(masked.sum())} of {masked.numel()} patches"
-        _show(axes[0, 0], image, "the photograph")
-        _show(axes[0, 1], blocks, f"masked blocks: {share}")
-        _show(axes[0, 2], findings.jigsaw, "the jigsaw: masked patches shuffled")
-        title = f"its inverse: difference {findings.inverse_gap:g}"
-        _show(axes[1, 0], findings.restored, title)
-        _draw_logits(axes[1, 1], findings)
-        _draw_gradient(figure, axes[1, 2], findings)
-        figure.suptitle(f"Masked Jigsaw Puzzle on {MODEL}, random weights", fontsize=15)
-        figure.savefig(path, dpi=90, pil_kwargs={"optimize": True})
-        plt.close(figure)
-
-
-def _show(axis, image: Tensor, title: str) -> None:  # type: ignore[no-untyped-def]
-    axis.imshow(image[0].permute(1, 2, 0).numpy())
-    axis.set_title(title)
-    axis.set_axis_off()
-
-
-def _draw_logits(axis, findings: Findings) -> None:  # type: ignore[no-untyped-def]
-    timms = findings.timm_logits
-    for logits, color, label in (
-        (findings.jigsaw_logits, ORANGE, "with the jigsaw"),
-        (findings.wrapped_logits, BLUE, "without a plan"),
-    ):
-        axis.scatter(timms, logits - timms, s=9, color=color, label=label)
-    largest = (findings.wrapped_logits - timms).abs().max().item()
-    axis.set_title(
-        f"wrapped model against timm's, 1000 logits:\nwithout a plan they differ by {largest:g}"
-    )
-    axis.set_xlabel("logit of timm's model")
-    axis.set_ylabel("wrapped − timm's")
-    axis.legend(loc="upper left", framealpha=0.9, markerscale=2)
-
-
-def _draw_gradient(figure, axis, findings: Findings) -> None:  # type: ignore[no-untyped-def]
-    grid, gradient = findings.plan.grid, findings.position_gradient
-    colors = matplotlib.colormaps["cividis"].with_extremes(bad=ORANGE)
-    shown = np.ma.masked_equal(gradient.reshape(grid.rows, grid.cols).numpy(), 0)
-    picture = axis.imshow(shown, cmap=colors, norm="log" if shown.count() else None)
-    zeros = int((gradient == 0).sum())
-    axis.set_title(f"gradient of each position embedding:\nexactly 0 at {zeros} places (orange)")
-    axis.set_xticks(range(0, grid.cols, 2))
-    axis.set_yticks(range(0, grid.rows, 2))
-    axis.set_xlabel("column")
-    axis.set_ylabel("row")
-    figure.colorbar(picture, ax=axis, shrink=0.8, label="L2 norm")
+def _write_records(out: Path, records: list[Record | None]) -> None:
+    """The demonstration's own records, anew."""
+    file = out / RECORDS
+    file.unlink(missing_ok=True)
+    append_records(file, [one for one in records if one is not None])

@@ -15,16 +15,34 @@ Variant = Literal["A", "B", "C", "D", "E", "F", "G", "H", "I", "J"]
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """Show the method on a photograph: masked blocks, jigsaw, inverse, identity with timm."""
+    """Train two small ViTs, with and without MJP, measure and attack them, and write one page.
+
+    A few minutes on two CPU cores. What is finished is not done again: the command goes on where
+    it was stopped.
+    """
 
     out: Path = Path("runs/demo")
-    """Folder for the picture and the records."""
+    """Folder for models, records and report.html."""
     ratio: float = 0.27
-    """Share of patches to mask and shuffle, between 0 and 1."""
+    """γ: share of patches that MJP masks and shuffles, between 0 and 1."""
     seed: int = 0
-    """Seed of the jigsaw and of the model's random weights."""
+    """Seed of everything that is random."""
     image: Path | None = None
-    """A picture of your own, instead of the bundled one."""
+    """A picture of your own to attack first, before the bundled photographs."""
+    fresh: bool = False
+    """Remove what an earlier demonstration left in the folder, and start over."""
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Write one self-contained HTML page on any runs: training, evaluation, probes, audits."""
+
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN [RUN …]")]
+    """Folders that other verbs wrote; those inside them count too."""
+    out: Path = Path("report.html")
+    """The page."""
+    title: str = ""
+    """Its heading, if not the names of the runs."""
 
 
 @dataclass(frozen=True)

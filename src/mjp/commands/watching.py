@@ -81,7 +81,7 @@ class TerminalWatcher:
             print(text, file=sys.stderr, flush=True)
 
     def _row(self, text: str) -> None:
-        if self._live is not None and sys.__stdout__ is not None and sys.__stdout__.isatty():
+        if self._live is not None and sys.stdout.isatty():
             self._live.console.print(text, markup=False, highlight=False)
         else:
             print(text, flush=True)

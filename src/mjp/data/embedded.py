@@ -33,8 +33,8 @@ class DigitsSource(Source):
 class PositionsSource(Source):
     """Discs and crosses on a noisy ground; the class is the region that the one disc lies in.
 
-    Every image has one disc and three crosses, one object in each of four of the nine regions,
-    of random colours. What can be seen is alike in all classes; where the disc is, is the class.
+    Every image has one bright disc and three dark crosses, one object in each of four of the nine
+    regions. What can be seen is alike in all classes; where the disc is, is the class.
     A model that does not know where its patches are can only guess.
 
     Args:
@@ -64,7 +64,7 @@ class PositionsSource(Source):
         label = int(self.labels[index])
         draw = np.random.default_rng((*self._key, index))
         side = self._side
-        image = draw.normal(110, 25, (side, side, 3))
+        image = draw.normal(110, 10, (side, side, 3))
         others = draw.permutation([region for region in range(9) if region != label])[:3]
         for region in others:
             self._paint(image, int(region), "cross", draw)
@@ -79,7 +79,7 @@ class PositionsSource(Source):
         shape: Literal["disc", "cross"],
         draw: np.random.Generator,
     ) -> None:
-        """One object somewhere in a region, in a random light or dark colour."""
+        """One object somewhere in a region: a disc in a light colour, a cross in a dark one."""
         width = self._side // self.REGIONS
         radius = width * draw.uniform(0.22, 0.34)
         row, col = divmod(region, self.REGIONS)
@@ -91,6 +91,5 @@ class PositionsSource(Source):
             arm = radius * 0.35
             inside = (np.abs(down) <= radius) & (np.abs(right) <= radius)
             inside &= (np.abs(down) <= arm) | (np.abs(right) <= arm)
-        bright = draw.random() < 0.5
-        color = draw.uniform(170, 250, 3) if bright else draw.uniform(0, 60, 3)
+        color = draw.uniform(170, 250, 3) if shape == "disc" else draw.uniform(0, 60, 3)
         image[inside] = color + draw.normal(0, 12, (int(inside.sum()), 3))

@@ -1,20 +1,28 @@
-"""The page of an audit: one HTML file that needs nothing else, not even a network."""
+"""What a page says of an audit: verdicts, pictures, every number, and what they rest on."""
 
-import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from mjp.core.errors import ConfigError
 from mjp.core.records import Record
 from mjp.report.audit_words import headline, judge
 from mjp.report.leaks import CEILING, NONE, Audit, Cell, is_measured, mjp_ratio, number, words
+from mjp.report.page import (
+    MISSING,
+    Figure,
+    Renderer,
+    Section,
+    embedded,
+    fixed,
+    percent,
+    short,
+    write_whole,
+)
 from mjp.report.paper import PRIVACY, PRIVACY_RATIO
+from mjp.report.runs import RECORDS, Entry
+from mjp.report.sources import Sources
 
-MISSING = "–"
-TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 METRICS = ("mse", "fft2d", "psnr", "ssim", "lpips")
 CHARTS = {
     "defences": (
@@ -34,18 +42,23 @@ CHARTS = {
     ),
 }
 """The charts by name: what they show in place of a picture, and in words below it."""
+TITLES = {
+    "verdict": "The verdict",
+    "pictures": "What the attackers see",
+    "numbers": "Every attack on every defence",
+    "split": "Masked and unmasked patches apart",
+    "cost": "What the defences cost",
+    "paper": "In the form of the paper’s table",
+    "preflight": "What the gradients show before any attack",
+    "method": "What was attacked, and how it was measured",
+    "glossary": "The words used here",
+    "conditions": "Conditions of the audit",
+}
+"""The sections by their ids, in order."""
+MEASURED = ("verdict", "pictures", "numbers", "split", "cost")
+"""Those that `audit.html` holds; the others are for reference."""
 _OWN = ("model", "attack", "attack_about", "attack_kind", "knows_defence")
 """Conditions that differ from row to row and have a place of their own on the page."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A picture of the page."""
-
-    name: str
-    source: str
-    alt: str
-    caption: str
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,7 @@ class PaperRow:
     attack: str
     numbers: tuple[str, ...]
     failed: bool
+    records: tuple[Record, ...]
 
 
 @dataclass(frozen=True)
@@ -68,12 +82,13 @@ class Facts:
     condition: str
     masked: str
     read: str
+    records: tuple[Record, ...]
 
 
 def write_page(
     records: Iterable[Record], figures: Mapping[str, Path], out: Path, *, command: str
 ) -> Path:
-    """Writes `report.html`; its path.
+    """Writes `report.html` on an audit alone; its path.
 
     Args:
         figures: PNG or SVG files. `defences`, `tradeoff` and `ratio` are shown with the numbers
@@ -81,99 +96,73 @@ def write_page(
         out: a folder.
         command: the command line that made all this.
     """
+    records = list(records)
+    file = (Path(out.name) / RECORDS).as_posix()
+    entries = [Entry(one, file, 0, one.to_json()) for one in records]
+    renderer = Renderer(Sources(entries))
     audit = Audit.of(records)
+    count = len(audit.attacks)
+    page = renderer.page(
+        audit_sections(audit, figures, renderer),
+        kind="Privacy audit",
+        heading="How much of a picture does a shared gradient give away?",
+        lead="In federated training a device keeps its pictures and sends gradients. This page "
+        f"shows what attackers made of such gradients: {count} "
+        f"{'attack' if count == 1 else 'attacks'} on {', '.join(audit.models) or 'no model'}.",
+        title=f"Privacy audit: {', '.join(audit.models) or 'nothing measured'}",
+        command=command,
+    )
+    return write_whole(out / "report.html", page)
+
+
+def audit_sections(
+    audit: Audit, figures: Mapping[str, Path], renderer: Renderer, chapter: str = ""
+) -> list[Section]:
+    """All that a page says of an audit.
+
+    Args:
+        figures: as for `write_page`.
+    """
     drawn = {name: _figure(name, path) for name, path in figures.items()}
     grids = [one for name, one in drawn.items() if name not in CHARTS]
-    page = (
-        _environment()
-        .get_template("audit.html")
-        .render(
-            audit=audit,
-            none=NONE,
-            ceiling=CEILING,
-            gallery=_gallery(audit),
-            charts={name: drawn.get(name) for name in CHARTS},
-            grids=grids,
-            sections=_sections(audit, grids),
-            headlines={model: headline(audit, model) for model in audit.models},
-            verdicts={m: [judge(audit, m, d) for d in audit.defences(m)] for m in audit.models},
-            split=[one for one in audit.cells if _is_split(one)],
-            paper=PRIVACY,
-            paper_rows={model: _paper_rows(audit, model) for model in audit.models},
-            has_ratio=any(mjp_ratio(cell.defence) == PRIVACY_RATIO for cell in audit.cells),
-            facts={m: [_facts(audit, m, d) for d in audit.defences(m)] for m in audit.models},
-            refusals=_refusals(audit),
-            costs={m: [_cost(audit, m, d) for d in audit.defences(m)] for m in audit.models},
-            attacks=_attacks(audit),
-            common=_common(audit),
-            command=command,
+    values = {
+        "audit": audit,
+        "none": NONE,
+        "ceiling": CEILING,
+        "gallery": _gallery(audit),
+        "charts": {name: drawn.get(name) for name in CHARTS},
+        "grids": grids,
+        "headlines": {model: headline(audit, model) for model in audit.models},
+        "verdicts": {m: [judge(audit, m, d) for d in audit.defences(m)] for m in audit.models},
+        "split": [one for one in audit.cells if _is_split(one)],
+        "paper": PRIVACY,
+        "paper_rows": {model: _paper_rows(audit, model) for model in audit.models},
+        "has_ratio": any(mjp_ratio(cell.defence) == PRIVACY_RATIO for cell in audit.cells),
+        "facts": {m: [_facts(audit, m, d) for d in audit.defences(m)] for m in audit.models},
+        "refusals": _refusals(audit),
+        "costs": {m: [_cost(audit, m, d) for d in audit.defences(m)] for m in audit.models},
+        "attacks": _attacks(audit),
+        "common": _common(audit),
+    }
+    macros = renderer.macros("audit.html", **values)
+    reference = renderer.macros("audit_reference.html", **values)
+    empty = {"pictures": not grids, "split": not values["split"]}
+    return [
+        Section(
+            name, title, getattr(macros if name in MEASURED else reference, f"on_{name}")(), chapter
         )
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "report.html"
-    path.write_text(page, encoding="utf-8")
-    return path
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("mjp", "report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(fixed=fixed, percent=percent, short=_short)
-    return environment
-
-
-def fixed(value: float | None, digits: int = 1) -> str:
-    """A number with this many digits after the point; a dash where there is none."""
-    if value is None:
-        return MISSING
-    small = digits >= 3 and 0 < abs(value) < 0.5 * 10**-digits
-    return f"{value:.0e}" if small else f"{value:.{digits}f}"
-
-
-def percent(share: float | None, digits: int = 0) -> str:
-    """A share of 1 as percent."""
-    return MISSING if share is None else f"{100 * share:.{digits}f} %"
-
-
-def _short(value: float | None) -> str:
-    """Three digits, whatever the size."""
-    return MISSING if value is None else f"{value:.3g}"
+        for name, title in TITLES.items()
+        if not empty.get(name)
+    ]
 
 
 def _figure(name: str, path: Path) -> Figure:
-    """The file as part of the page; as an image, so that nothing in it can run or load."""
-    if path.suffix not in TYPES:
-        raise ConfigError(f"figure {path} is neither PNG nor SVG; give one of {', '.join(TYPES)}")
-    content = base64.b64encode(path.read_bytes()).decode("ascii")
     alt, caption = CHARTS.get(name) or (
         f"{name}: rows of pictures, each with the original, what the model was fed, and what "
         "each attack made of the gradient",
         name,
     )
-    return Figure(name, f"data:{TYPES[path.suffix]};base64,{content}", alt, caption)
-
-
-def _sections(audit: Audit, grids: list[Figure]) -> dict[str, str]:
-    """Titles of the sections by their ids, in order; without those that would be empty."""
-    titles = {
-        "verdict": "The verdict",
-        "pictures": "What the attackers see",
-        "numbers": "Every attack on every defence",
-        "split": "Masked and unmasked patches apart",
-        "cost": "What the defences cost",
-        "paper": "In the form of the paper’s table",
-        "preflight": "What the gradients show before any attack",
-        "method": "What was attacked, and how it was measured",
-        "glossary": "The words used here",
-        "command": "How to make this page again",
-    }
-    empty = {"pictures": not grids, "split": not any(_is_split(one) for one in audit.cells)}
-    return {name: title for name, title in titles.items() if not empty.get(name)}
+    return embedded(path, alt, caption)
 
 
 def _gallery(audit: Audit) -> float | None:
@@ -205,7 +194,9 @@ def _paper_rows(audit: Audit, model: str) -> list[PaperRow]:
                     numbers = (fixed(n, d) for n, d in zip(found, digits, strict=True))
                     three = (_top1(audit, model, defence), *numbers)
                     failed = not cell.above_baseline(f"{prefix}psnr")
-                    rows.append(PaperRow(setting, cell.attack, three, failed))
+                    own = (cell.record, audit.accuracies.get((model, defence)))
+                    records = tuple(one for one in own if one is not None)
+                    rows.append(PaperRow(setting, cell.attack, three, failed, records))
     return rows
 
 
@@ -237,9 +228,10 @@ def _facts(audit: Audit, model: str, defence: str) -> Facts:
         title=cells[0].defence_title,
         rank=f"{fixed(rank, 0)} of {fixed(needed, 0)}",
         enough=enough,
-        condition=_short(first("condition")),
+        condition=short(first("condition")),
         masked=fixed(masked, 0),
         read=percent(read) if masked else MISSING,
+        records=tuple(one.record for one in cells),
     )
 
 
@@ -253,7 +245,7 @@ def _refusals(audit: Audit) -> list[tuple[str, str, str, str]]:
     return [(*key, ", ".join(defences)) for key, defences in found.items()]
 
 
-def _cost(audit: Audit, model: str, defence: str) -> dict[str, str]:
+def _cost(audit: Audit, model: str, defence: str) -> dict[str, Any]:
     """A row on what a defence costs and what it promises."""
     record = audit.accuracies.get((model, defence))
     values = {} if record is None else record.values
@@ -265,29 +257,30 @@ def _cost(audit: Audit, model: str, defence: str) -> dict[str, str]:
         "defence": defence,
         "top1": fixed(number(values, "top1")),
         "interval": "" if low is None or high is None else f"[{low:.1f}, {high:.1f}]",
-        "images": fixed(number(values, "images"), 0),
+        "images": fixed(number(values, "accuracy_images"), 0),
         "fidelity": fixed(number(values, "fidelity"), 3),
         "epsilon": MISSING if epsilon is None else f"{epsilon:.3g}",
         "leak": MISSING if best is None else f"{best.number('psnr'):.1f} dB",
         "attack": "" if best is None else best.attack,
         "note": words(values, "accuracy_note"),
+        "records": (record, None if best is None else best.record),
     }
 
 
-def _attacks(audit: Audit) -> list[dict[str, str]]:
+def _attacks(audit: Audit) -> list[dict[str, Any]]:
     """Each attack once: what it does, of what kind it is, what it knows, what it takes."""
     found = {}
     for attack in audit.attacks:
         cells = [cell for cell in audit.cells if cell.attack == attack]
-        seconds = [cell.number("seconds") for cell in cells]
-        known = [one for one in seconds if one is not None]
+        slowest = max(cells, key=lambda cell: cell.number("seconds") or 0.0)
         kind = cells[0].condition("attack_kind")
         found[attack] = {
             "name": attack,
             "about": next((c.condition("attack_about") for c in cells), ""),
             "kind": {"closed": "closed form", "search": "search"}.get(kind, kind),
             "knows": "yes" if any(cell.informed for cell in cells) else "no",
-            "seconds": _short(max(known)) if known else MISSING,
+            "seconds": short(slowest.number("seconds")),
+            "record": slowest.record,
         }
     return list(found.values())
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from mjp.core.records import Record
 from mjp.report.leaks import NONE, Audit, Cell, is_measured, number, words
 
 WORTH_TELLING = 0.5
@@ -30,6 +31,7 @@ class Verdict:
     level: str
     sentence: str
     details: tuple[str, ...]
+    record: Record
 
 
 def judge(audit: Audit, model: str, defence: str) -> Verdict:
@@ -42,7 +44,8 @@ def judge(audit: Audit, model: str, defence: str) -> Verdict:
         *_doubts(cell, cells),
         *_accuracy(audit, model, defence),
     ]
-    return Verdict(defence, cell.defence_title, cell.level, _sentence(audit, cell), tuple(details))
+    sentence = _sentence(audit, cell)
+    return Verdict(defence, cell.defence_title, cell.level, sentence, tuple(details), cell.record)
 
 
 def headline(audit: Audit, model: str) -> str:
