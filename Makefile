@@ -4,15 +4,18 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench serve browser clean
 
 help: ## Show this list.
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(READY) ## Show the method on a photograph and name the picture it made.
+demo: $(READY) ## Train, measure and attack two small ViTs; names the page it made. Minutes.
 	$(BIN)/mjp demo
 
-test: lint ## Run everything that has to hold before a change is trusted.
+serve: $(READY) ## A page to try attacks and defences on your own picture, on this machine.
+	$(BIN)/mjp serve
+
+test: lint browser ## Run everything that has to hold before a change is trusted.
 	OMP_NUM_THREADS=1 MJP_SHAPE_CHECKS=1 $(BIN)/pytest -q -n 2 -m "not slow and not unchecked"
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "unchecked and not slow"
 
@@ -21,6 +24,9 @@ lint: $(READY) ## Check format, style, types and the direction of imports.
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+browser: ## Install Debian's Chromium for the browser tests, where that can be done.
+	@sh .ci/browser
 
 bench: $(READY) ## Measure what MJP costs on this machine.
 	$(BIN)/mjp bench plan

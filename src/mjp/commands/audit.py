@@ -25,7 +25,7 @@ from mjp.core.errors import ConfigError
 from mjp.core.interruption import stop_requests
 from mjp.core.precision import float32_precision
 from mjp.core.ranges import check_count
-from mjp.core.records import Record, Scalar, append_records
+from mjp.core.records import Record, Scalar, append_records, count_lines
 from mjp.core.seeds import generator_for
 from mjp.core.team import Team, joined
 from mjp.data.source import Source
@@ -93,10 +93,13 @@ def run(options: AuditOptions) -> None:
             return
     images, summaries = recalled(works, options)
     records = [*summaries, *extra(images), *images]
-    append_records(options.out / "records.jsonl", records)
+    file = options.out / "records.jsonl"
+    first = count_lines(file) + 1
+    append_records(file, records)
     command = shlex.join(["mjp", *sys.argv[1:]])
     notes = [note for one in suspects for defence in defences for note in defence.notes(one.public)]
-    present(records, album.names[: options.show], options, command, tuple(dict.fromkeys(notes)))
+    told = tuple(dict.fromkeys(notes))
+    present(records, album.names[: options.show], options, command, told, first)
 
 
 def _defences(texts: tuple[str, ...]) -> list[Defence]:

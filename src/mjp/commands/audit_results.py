@@ -28,8 +28,13 @@ def present(
     options: AuditOptions,
     command: str,
     notes: tuple[str, ...],
+    first_line: int,
 ) -> None:
-    """Tables, or records for `--json`; figures; the report."""
+    """Tables, or records for `--json`; figures; the report.
+
+    Args:
+        first_line: of the records in their file.
+    """
     console = results()
     if options.json:
         for record in records:
@@ -43,7 +48,7 @@ def present(
     for note in notes:
         print(f"note: {note}", file=sys.stderr if options.json else sys.stdout)
     figures = draw_audit(records, names, options.out, options.out)
-    page = write_page(records, figures, options.out, command=command)
+    page = write_page(records, figures, options.out, command=command, first_line=first_line)
     if not options.json:
         for path in figures.values():
             print(f"figure: {path}")

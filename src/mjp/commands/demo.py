@@ -61,6 +61,8 @@ class Stage:
 def run(options: DemoOptions) -> None:
     """Does what is not done yet, then writes the page."""
     check_ratio("ratio", options.ratio)
+    if options.ratio in (0, 1):
+        raise ConfigError(f"ratio must be above 0 and below 1 here, got {options.ratio:g}")
     if options.image is not None:
         load_photograph(options.image)  # Says what is wrong with it before anything is done.
     if options.fresh:

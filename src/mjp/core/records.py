@@ -34,5 +34,13 @@ def append_records(path: Path, records: list[Record]) -> None:
         file.writelines(record.to_json() + "\n" for record in records)
 
 
+def count_lines(path: Path) -> int:
+    """How many lines a file has; none where there is no file."""
+    if not path.is_file():
+        return 0
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
+
+
 def _finite(value: Scalar) -> Scalar:
     return None if isinstance(value, float) and not math.isfinite(value) else value

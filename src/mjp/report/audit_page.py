@@ -86,7 +86,12 @@ class Facts:
 
 
 def write_page(
-    records: Iterable[Record], figures: Mapping[str, Path], out: Path, *, command: str
+    records: Iterable[Record],
+    figures: Mapping[str, Path],
+    out: Path,
+    *,
+    command: str,
+    first_line: int = 1,
 ) -> Path:
     """Writes `report.html` on an audit alone; its path.
 
@@ -95,10 +100,13 @@ def write_page(
             they belong to; every other name is the title of a grid of pictures.
         out: a folder.
         command: the command line that made all this.
+        first_line: of the records in the folder's file of them.
     """
     records = list(records)
     file = (Path(out.name) / RECORDS).as_posix()
-    entries = [Entry(one, file, 0, one.to_json()) for one in records]
+    entries = [
+        Entry(one, file, line, one.to_json()) for line, one in enumerate(records, first_line)
+    ]
     renderer = Renderer(Sources(entries))
     audit = Audit.of(records)
     count = len(audit.attacks)

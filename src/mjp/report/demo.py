@@ -26,8 +26,8 @@ def demo_sections(runs: Sequence[Run], renderer: Renderer) -> list[Section]:
                 run.folder / PANELS_FILE,
                 "Four pictures: a photograph, and what three attackers rebuilt of it",
                 "From left to right: a photograph, and what an attacking server rebuilds of it "
-                "from one gradient: of a plain ViT, of one with MJP, and of one with MJP by an attacker "
-                "who knows MJP.",
+                "from one gradient: of a plain ViT, of one with MJP, and of one with MJP by an "
+                "attacker who knows MJP.",
             )
             body = renderer.fill("demo_panels.html", figure=figure, record=panels[-1])
             sections.append(Section("panels", "What a gradient gives away", body))

@@ -24,12 +24,14 @@ class Finding:
     records: tuple[Record, ...]
 
 
-def glance_sections(
-    runs: Sequence[Run], renderer: Renderer, problems: Sequence[str]
-) -> list[Section]:
-    """What the page says first."""
-    body = renderer.fill("glance.html", findings=findings(runs), problems=problems)
-    return [Section("glance", "At a glance", body)]
+def glance_section(told: Sequence[Finding], problems: Sequence[str], renderer: Renderer) -> Section:
+    """What the page says first.
+
+    Args:
+        problems: what is missing or broken, in sentences.
+    """
+    body = renderer.fill("glance.html", findings=told, problems=problems)
+    return Section("glance", "At a glance", body)
 
 
 def run_sections(runs: Sequence[Run], renderer: Renderer) -> list[Section]:

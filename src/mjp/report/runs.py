@@ -201,7 +201,7 @@ def _relabelled(run: Run, twice: set[tuple[str, str, str]]) -> Run:
         kind, data, _ = _same(record)
         told = dict(record.conditions)
         for name in ("model", "than"):
-            if (kind, data, str(told.get(name))) in twice:
+            if name in told and (kind, data, str(told[name])) in twice:
                 told[name] = f"{told[name]} ({run.name})"
         return Record(record.kind, told, record.values)
 

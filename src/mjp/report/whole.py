@@ -9,7 +9,7 @@ from mjp.report.audit_figures import draw_audit, picture_file
 from mjp.report.audit_page import audit_sections
 from mjp.report.demo import METHOD, PANELS, demo_sections
 from mjp.report.evaluation import KINDS, evaluation_sections
-from mjp.report.glance import glance_sections, other_sections, run_sections
+from mjp.report.glance import findings, glance_section, other_sections, run_sections
 from mjp.report.leaks import Audit, words
 from mjp.report.page import Renderer, Section, write_whole
 from mjp.report.probing import probing_sections
@@ -49,7 +49,12 @@ def write_report(paths: Sequence[Path], out: Path, *, command: str, title: str =
         except BROKEN as error:
             reason = f"{type(error).__name__}: {error}"
             problems.append(f"The part on {what} cannot be shown; its records are off ({reason}).")
-    first = glance_sections(runs, renderer, problems)
+    try:
+        told = findings(runs)
+    except BROKEN as error:
+        told = []
+        problems.append(f"What was found cannot be told in sentences; records are off ({error}).")
+    first = [glance_section(told, problems, renderer)]
     names = ", ".join(dict.fromkeys(Path(path).resolve().name for path in paths))
     demo = any(run.of(PANELS) for run in runs)
     page = renderer.page(

@@ -1,0 +1,212 @@
+"""`mjp report`: one page from whatever runs there are, and never a crash over what is broken."""
+
+import json
+import random
+import re
+
+import pytest
+
+from mjp.cli import main
+from mjp.core.records import Record
+from mjp.report.runs import find_runs, record_of
+from mjp.report.whole import write_report
+from tests.report import made_runs as made
+from tests.report.tracing import tree, untraced
+
+EVIL = "<script>alert(1)</script>\"'><img src=https://x.test/a.png>"
+
+
+def page_of(tmp_path, *folders):
+    path = write_report(folders, tmp_path / "page.html", command="mjp report runs")
+    return path.read_text(encoding="utf-8")
+
+
+def sections(page):
+    return [one.attributes["id"] for one in tree(page).all("section")]
+
+
+def problems(page):
+    found = re.search(r'<div class="warn".*?</div>', page, re.DOTALL)
+    return "" if found is None else found[0]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    made.everything(folder / "runs")
+    return page_of(folder, folder / "runs")
+
+
+def test_every_kind_of_run_has_its_section_and_the_contents_lead_there(whole):
+    found = sections(whole)
+    for id_ in ("glance", "training", "evaluation-1", "corruptions", "eval-imagenet-a"):
+        assert id_ in found
+    for id_ in ("eval-imagenet-o", "positions", "attention", "verdict", "pictures", "runs"):
+        assert id_ in found
+    (nav,) = tree(whole).all("nav")
+    named = [link.attributes["href"][1:] for link in nav.all("a")]
+    assert named == found
+    assert problems(whole) == ""
+
+
+def test_every_number_stands_in_the_record_it_links_to(whole):
+    wrong, seen = untraced(whole)
+    assert wrong == []
+    assert seen > 150
+
+
+def test_a_number_that_is_not_its_records_is_found(whole):
+    row = re.search(r'<td class="n">90\.50 ', whole)
+    assert row
+    wrong, _ = untraced(whole.replace(row[0], '<td class="n">91.23 ', 1))
+    assert [token for token, _ in wrong] == ["91.23"]
+
+
+def test_the_page_needs_nothing_else_and_holds_figures_as_vectors(whole):
+    root = tree(whole)
+    assert not list(root.all("link"))
+    assert len(list(root.all("script"))) == 1
+    pictures = [one.attributes for one in root.all("img")]
+    assert all(one["alt"] and one["src"].startswith("data:image/") for one in pictures)
+    vectors = [one for one in pictures if one["src"].startswith("data:image/svg+xml")]
+    assert len(vectors) >= 5  # Training, jigsaws, corruptions, positions, and the audit's.
+    assert "url(" not in whole
+    ids = re.findall(r' id="([^"]+)"', whole)
+    assert len(ids) == len(set(ids))
+
+
+def test_the_same_runs_give_the_same_page(tmp_path):
+    folder = made.everything(tmp_path / "runs")
+    assert page_of(tmp_path, folder) == page_of(tmp_path, folder)
+
+
+def test_unfinished_training_a_cut_line_and_a_missing_folder_are_said(tmp_path):
+    made.training(tmp_path / "half", epochs=1, asked=3)
+    whole = made.evaluation(tmp_path / "eval")
+    with (whole / "records.jsonl").open("a") as file:
+        file.write('{"kind": "eval accuracy", "condi')
+    page = page_of(tmp_path, tmp_path / "half", whole, tmp_path / "nowhere")
+    said = problems(page)
+    assert "training is not finished, 1 of 3 epochs" in said
+    assert f"--resume --out {tmp_path / 'half'}" in said
+    assert "1 line is no record, perhaps cut off: 12" in said
+    assert "nowhere does not exist" in said
+    assert "evaluation-1" in sections(page)
+
+
+def test_an_interrupted_audit_and_an_empty_folder_are_said(tmp_path):
+    (tmp_path / "audit" / "ledger").mkdir(parents=True)
+    (tmp_path / "audit" / "ledger" / "0.jsonl").write_text("{}\n")
+    (tmp_path / "audit" / "records.jsonl").touch()
+    (tmp_path / "empty").mkdir()
+    said = problems(page_of(tmp_path, tmp_path / "audit", tmp_path / "empty"))
+    assert "an audit that was interrupted" in said
+    assert "empty holds no records" in said
+
+
+def test_a_picture_that_is_gone_or_broken_leaves_a_hole_and_no_crash(tmp_path):
+    folder = made.audit(tmp_path / "audit")
+    first, second, *_ = sorted((folder / "pictures").glob("*patch_solve*"))
+    first.unlink()
+    second.write_bytes(b"no picture")
+    page = page_of(tmp_path, folder)
+    assert "pictures" in sections(page)
+    assert problems(page) == ""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_records_with_anything_in_them_never_end_it(tmp_path, seed):
+    """Values are dropped and replaced at random; what cannot be shown is said."""
+    folder = made.everything(tmp_path / "runs")
+    draw = random.Random(seed)
+    odd = [None, "words", -1e308, 1e308, True, "", "NaN", 10**30, EVIL]
+    for file in folder.rglob("records.jsonl"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        for row in rows:
+            for part in ("conditions", "values"):
+                for name in list(row[part]):
+                    if draw.random() < 0.25:
+                        row[part][name] = draw.choice(odd)
+                    elif draw.random() < 0.2:
+                        del row[part][name]
+        file.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    page = page_of(tmp_path, folder)
+    root = tree(page)
+    assert len(list(root.all("script"))) == 1
+    assert all(one.attributes["src"].startswith("data:") for one in root.all("img"))
+    assert {"glance", "runs"} <= set(sections(page))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "null",
+        "[]",
+        '{"kind": "audit"}',
+        '{"kind": 3, "conditions": {}, "values": {}}',
+        '{"kind": "a", "conditions": {"b": []}, "values": {}}',
+        '{"kind": "a", "conditions": {}, "values": {"b": {}}}',
+        '{"a":' * 5000,
+    ],
+)
+def test_what_is_no_record_is_not_taken_for_one(line):
+    assert record_of(line) is None
+
+
+def test_a_record_is_read_as_it_was_written():
+    record = Record("kind", {"model": "A", "ratio": 0.27}, {"top1": 90.5, "note": None})
+    assert record_of(record.to_json()) == record
+
+
+def test_of_two_measurements_of_the_same_the_later_counts(tmp_path):
+    folder = made.evaluation(tmp_path / "eval")
+    made.evaluation(folder, weights="trained anew")
+    (run,) = find_runs([folder])
+    assert len(run.of("eval accuracy")) == 2
+    assert {one.conditions["weights"] for one in run.of("eval accuracy")} == {"trained anew"}
+    assert run.replaced == len(made.lines(folder)) // 2
+
+
+def test_two_models_of_one_name_are_told_apart_and_others_keep_theirs(tmp_path):
+    made.evaluation(tmp_path / "runs" / "one", weights="first")
+    made.evaluation(tmp_path / "runs" / "two", weights="second")
+    made.evaluation(tmp_path / "runs" / "other", data="positions (val)", weights="third")
+    labels = {
+        one.conditions["model"]
+        for run in find_runs([tmp_path / "runs"])
+        for one in run.of("eval accuracy")
+    }
+    assert labels == {"A", "J", *(f"{m} (runs/{r})" for m in "AJ" for r in ("one", "two"))}
+
+
+def test_other_records_are_shown_as_they_are(tmp_path):
+    folder = made.write(
+        tmp_path / "bench", [Record("bench plan", {"batch": 512}, {"milliseconds": 0.125})]
+    )
+    page = page_of(tmp_path, folder)
+    assert "other" in sections(page)
+    assert "milliseconds 0.125" in page
+
+
+def test_the_command_names_the_page_and_says_what_is_missing(tmp_path, capsys):
+    made.evaluation(tmp_path / "eval")
+    arguments = [str(tmp_path / "eval"), str(tmp_path / "nowhere")]
+    with pytest.raises(SystemExit) as caught:
+        main(["report", *arguments, "--out", str(tmp_path / "a.html"), "--title", EVIL])
+    assert caught.value.code == 0
+    out, err = capsys.readouterr()
+    assert out == f"report: {tmp_path / 'a.html'}\n"
+    assert "nowhere does not exist" in err
+    page = (tmp_path / "a.html").read_text()
+    assert EVIL not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_page_cannot_take_the_place_of_a_folder(tmp_path, capsys):
+    made.evaluation(tmp_path / "eval")
+    with pytest.raises(SystemExit) as caught:
+        main(["report", str(tmp_path / "eval"), "--out", str(tmp_path)])
+    assert caught.value.code == 2
+    assert "is a folder; name a file" in capsys.readouterr().err
