@@ -8,6 +8,7 @@ import pytest
 import torch
 import tyro
 
+import mjp
 from mjp.cli import _chosen_recipe, _spelled_out, _verbs
 from mjp.commands import options
 
@@ -19,8 +20,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
 
-def test_the_python_blocks_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_python_block_of_the_readme_runs():
     # What the text says the reader has: a batch, a loss and a generator of their own.
     given = {
         "images": torch.randn(1, 3, 224, 224),
@@ -28,24 +28,49 @@ def test_the_python_blocks_run(tmp_path, monkeypatch):
         "criterion": torch.nn.CrossEntropyLoss(),
         "generator": torch.Generator().manual_seed(0),
     }
-    assert len(blocks("python")) == 5
-    for block in blocks("python"):
-        exec(compile(block, "README.md", "exec"), given)
-        if "loss" in given:
-            given["loss"].backward()
-            assert torch.isfinite(given.pop("loss"))
-    assert given["model"].position_grid().rows == 24
-    assert type(given["same"]).__name__ == "MJPVisionTransformer"
+    (block,) = blocks("python")
+    exec(compile(block, "README.md", "exec"), given)
+    given["loss"].backward()
+    assert torch.isfinite(given["loss"])
 
 
-def test_the_python_blocks_of_the_audit_run(tmp_path, monkeypatch):
+SERVED = ("web",)
+"""Pages whose blocks need a server; they run in the tests of the web page."""
+
+
+def pages_with_python() -> list[str]:
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    return [one.stem for one in pages if "```python" in one.read_text() and one.stem not in SERVED]
+
+
+@pytest.mark.parametrize("page", pages_with_python())
+def test_the_python_blocks_of_the_documentation_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "audit.md").read_text()
+    text = (ROOT / "docs" / f"{page}.md").read_text()
     given: dict = {}
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
-        exec(compile(block, "audit.md", "exec"), given)
-    assert given["result"].applies
-    assert (tmp_path / "runs" / "update.safetensors").is_file()
+        exec(compile(block, f"{page}.md", "exec"), given)
+    if page == "audit":
+        assert given["result"].applies
+        assert (tmp_path / "runs" / "update.safetensors").is_file()
+    if page == "method":
+        assert given["model"].position_grid().rows == 24
+        assert type(given["same"]).__name__ == "MJPVisionTransformer"
+
+
+def test_the_documentation_has_the_pages_it_promises():
+    contents = (ROOT / "docs" / "README.md").read_text()
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        if path.name != "README.md":
+            assert f"({path.name})" in contents
+            assert f"(docs/{path.name})" in README
+    assert {"api", "audit", "method"} <= set(pages_with_python())
+
+
+def test_the_api_page_names_every_public_name():
+    text = (ROOT / "docs" / "api.md").read_text()
+    missing = [name for name in mjp.__all__ if not re.search(rf"\b{name}\b", text)]
+    assert missing == []
 
 
 def test_the_make_targets_it_names_exist():
@@ -62,7 +87,8 @@ def test_the_flags_it_names_exist():
         "eval": options.BenchEvalOptions,
         "audit": options.BenchAuditOptions,
     }
-    text = README + (ROOT / "docs" / "evaluation.md").read_text()
+    pages = (ROOT / "docs").glob("*.md")
+    text = README + "".join(page.read_text() for page in pages)
     for command in re.findall(r"`mjp (bench [^`]*)`", text):
         _, verb, *flags = shlex.split(command)
         for flag in flags:
@@ -78,7 +104,9 @@ def commands() -> list[str]:
         for block in re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL):
             lines = [line.partition("#")[0] for line in block.splitlines()]
             found += [part.strip() for line in lines for part in line.split("&&")]
-        found += re.findall(r"`(mjp (?:train|check|eval|probe|audit) [^`…]*)`", text)
+        found += re.findall(
+            r"`(mjp (?:train|check|eval|probe|audit|report|demo|serve) [^`…]*)`", text
+        )
     lines = {line for line in found if "mjp" in line and "…" not in line}
     return sorted(line for line in lines if not line.startswith("python "))
 

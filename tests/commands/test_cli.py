@@ -5,7 +5,6 @@ import sys
 import time
 
 import pytest
-from PIL import Image
 
 from mjp.cli import main
 

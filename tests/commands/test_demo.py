@@ -11,6 +11,7 @@ from mjp.cli import main
 from mjp.commands import demo
 from mjp.report.runs import RECORDS
 from mjp.train.recipe import read_recipe
+from tests.browser.conftest import browser, open_page, snapshot  # noqa: F401
 from tests.report.tracing import untraced
 
 STAGES = 11
@@ -80,6 +81,16 @@ def test_the_page_is_named_last_and_every_number_in_it_is_of_a_record(ran):
     assert page.count('src="data:image/svg+xml') >= 6
     for file in ("panels.png", "method.png", "log.txt"):
         assert (ran / file).stat().st_size > 1000
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_stands_in_a_browser(ran, open_page, width):  # noqa: F811
+    page = open_page((ran / "report.html").as_uri(), width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("#panels img").evaluate("one => one.naturalWidth") > 800
+    assert page.locator("h1").inner_text() == "Masked Jigsaw Puzzle, on your machine"
+    assert "It does not show" in page.locator("#scale").inner_text()
+    snapshot(page, f"demo-{width}")
 
 
 def test_what_is_done_is_not_done_again(ran, small, capsys):
