@@ -12,6 +12,7 @@ import pytest
 import mjp
 from mjp.commands import options
 from mjp.commands.audit_options import AuditOptions
+from mjp.commands.serve_options import ServeOptions
 from mjp.data.settings import AugmentSettings, DataSettings
 from mjp.privacy.audit import AuditSettings
 from mjp.train.recipe import ModelSettings, OptimizerSettings, Recipe, RunSettings
@@ -65,6 +66,7 @@ def test_every_public_name_can_be_had_and_is_listed():
         DataSettings,
         AugmentSettings,
         options.DemoOptions,
+        options.ReportOptions,
         options.TrainOptions,
         options.CheckOptions,
         options.BenchStepOptions,
@@ -73,6 +75,7 @@ def test_every_public_name_can_be_had_and_is_listed():
         AuditOptions,
         options.BenchAuditOptions,
         AuditSettings,
+        ServeOptions,
     ],
 )
 def test_every_field_of_a_configuration_is_read_by_some_code(config):

@@ -25,8 +25,10 @@ from mjp.commands.options import (
     EvalOutliersOptions,
     ProbeAttentionOptions,
     ProbePositionsOptions,
+    ReportOptions,
     TrainOptions,
 )
+from mjp.commands.serve_options import ServeOptions
 from mjp.core.errors import CheckpointError, ConfigError, MjpError
 from mjp.core.interruption import StoppedError
 from mjp.train.recipe import Recipe, read_recipe, with_variant
@@ -70,7 +72,9 @@ _RUNNERS = {
     ProbePositionsOptions: "mjp.commands.probe_positions",
     ProbeAttentionOptions: "mjp.commands.probe_attention",
     AuditOptions: "mjp.commands.audit",
+    ReportOptions: "mjp.commands.report",
     BenchAuditOptions: "mjp.commands.bench_audit",
+    ServeOptions: "mjp.web.serving",
 }
 
 _EXTRAS = {
@@ -83,6 +87,8 @@ _EXTRAS = {
     "jinja2": "audit",
     "opacus": "audit",
     "torchmetrics": "audit",
+    "fastapi": "serve",
+    "uvicorn": "serve",
 }
 """Packages that only some verbs need, and the extra of mjp that brings each."""
 
@@ -143,6 +149,8 @@ def _verbs(name: str, recipe: Recipe) -> Any:
             ),
         ]
         | Annotated[AuditOptions, subcommand("audit")]
+        | Annotated[ReportOptions, subcommand("report")]
+        | Annotated[ServeOptions, subcommand("serve")]
         | Annotated[
             Bench, subcommand("bench", description="Measure what MJP costs, as a ratio in one run.")
         ]

@@ -1,0 +1,1 @@
+"""The page of `mjp serve`, and the API behind it."""

@@ -1,0 +1,1 @@
+"""Tests of the page of `mjp serve` and the API behind it."""

@@ -1,0 +1,213 @@
+"""What every request passes: names, origins, sizes, headers, and no way to the file system."""
+
+import re
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from mjp.privacy.attacking import ATTACKS
+from mjp.privacy.defences import PARTS
+from mjp.web.choices import ABOUT_ATTACKS, BOUNDS, DEFENCES, checked_defence
+from mjp.web.guarding import POLICY, Guard, Hosts
+from mjp.web.refusing import RefusedError
+from tests.web.running import OPENED
+
+TRICKS = (
+    "../../etc/passwd",
+    "..%2f..%2fetc%2fpasswd",
+    "/etc/passwd",
+    "....//etc/passwd",
+    "astronaut/../../x",
+    "import:os:getcwd",
+    "deit_small_patch16_224@/etc/passwd",
+    "a\0b",
+    "~root",
+    "x" * 300,
+)
+
+
+def sentence(answer: httpx.Response) -> str:
+    """The error of an answer, which says nothing of this machine."""
+    text = answer.json()["error"]
+    assert set(answer.json()) == {"error"}
+    assert not re.search(r"site-packages|Traceback|\.py\b|/home|/usr|passwd", text), text
+    return text
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+@pytest.mark.parametrize("field", ["picture", "model", "attack", "defence"])
+def test_no_name_of_a_request_reaches_the_file_system(client, trick, field):
+    OPENED.clear()
+    body = {"picture": "astronaut", field: trick}
+    for path in ("/api/jobs", "/api/preview"):
+        if path == "/api/preview" and field == "attack":
+            continue
+        answer = client.post(path, json=body)
+        assert answer.status_code in (404, 422), answer.text
+        if field != "defence":  # Which may repeat what was written.
+            sentence(answer)
+    assert not [path for path, _ in OPENED if trick in path or "passwd" in path]
+
+
+@pytest.mark.parametrize("trick", TRICKS[:6])
+@pytest.mark.parametrize(
+    "path", ["/static/{}", "/api/pictures/{}", "/api/jobs/{}", "/api/jobs/{}/pictures/masked.png"]
+)
+def test_no_path_reaches_the_file_system(server, trick, path):
+    OPENED.clear()
+    answer = server.client.get(path.format(trick))
+    assert answer.status_code in (404, 405, 422)
+    assert b"root:" not in answer.content
+    assert not [path for path, _ in OPENED if "passwd" in path]
+    sentence(answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("batch=100000000", "batch is not offered here"),
+        ("steps=100000000,0.1", "must be between 1 and 8"),
+        ("noise=1e300", "must be between"),
+        ("clip=inf", "norm"),
+        ("noise=nan", "noise"),
+        ("mjp=2", "between 0 and 1"),
+        ("mjp=0.0001", "changes nothing"),
+        ("mjp=0.1+mjp=0.2", "twice"),
+        ("mjpp=0.1", "there is no defence"),
+        ("clip=1+" * 12 + "noise=1", "characters"),
+        ("mjp=0.1\n", "plain letters"),
+        ("прятки=1", "plain letters"),
+    ],
+)
+def test_a_defence_out_of_bounds_is_refused(client, text, words):
+    answer = client.post("/api/jobs", json={"picture": "cat", "defence": text})
+    assert answer.status_code == 422
+    assert words in sentence(answer)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"seed": -1},
+        {"seed": 2**40},
+        {"steps": 10**9},
+        {"steps": 0},
+        {"rounds": 1000},
+        {"restarts": 99},
+        {"seed": "a"},
+        {"unknown": 1},
+    ],
+)
+def test_numbers_out_of_bounds_are_refused(client, body):
+    answer = client.post("/api/jobs", json={"picture": "cat", **body})
+    assert answer.status_code == 422
+    assert next(iter(body)) in sentence(answer)
+
+
+def test_bodies_that_are_no_json_or_too_large_are_refused(client):
+    assert client.post("/api/jobs", content=b"{").status_code == 422
+    assert client.post("/api/jobs", content=b"[" * 15_000).status_code == 422
+    assert client.post("/api/jobs", json=[1, 2]).status_code == 422
+    large = client.post("/api/jobs", content=b" " * 17_000)
+    assert large.status_code == 413
+    assert "at most 16 kB" in sentence(large)
+    assert client.post("/api/preview", content=iter([b" " * 9_000] * 3)).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8000", 200),
+        ("localhost", 200),
+        ("[::1]:80", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example:8000", 421),
+        ("192.168.0.7", 421),
+        ("", 421),
+        ("[bad", 421),
+    ],
+)
+def test_only_names_of_its_own_are_answered(client, host, status):
+    answer = client.get("/api/options", headers={"Host": host})
+    assert answer.status_code == status
+
+
+def test_bound_to_everything_addresses_are_answered_and_names_are_not():
+    hosts = Hosts("0.0.0.0", ("Demo.Example",))
+    allowed = ["192.168.0.7:8000", "[2001:db8::1]:8000", "localhost", "demo.example:80"]
+    assert all(hosts.allow(one) for one in allowed)
+    assert not any(hosts.allow(one) for one in ("evil.example", "192.168.0.7.evil.example", ""))
+    assert Hosts("192.168.0.7").allow("192.168.0.7:80")
+    assert not Hosts("192.168.0.7").allow("192.168.0.8")
+
+
+@pytest.mark.parametrize(
+    ("headers", "allowed"),
+    [
+        ({}, True),
+        ({"Origin": "{url}"}, True),
+        ({"Origin": "{url}", "Sec-Fetch-Site": "same-origin"}, True),
+        ({"Origin": "https://evil.example"}, False),
+        ({"Origin": "null"}, False),
+        ({"Origin": "http://127.0.0.1:1"}, False),
+        ({"Origin": "{url}.evil.example"}, False),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+        ({"Sec-Fetch-Site": "same-site"}, False),
+    ],
+)
+def test_pages_of_other_sites_cannot_change_anything(server, headers, allowed):
+    named = {name: value.format(url=server.url) for name, value in headers.items()}
+    for path in ("/api/preview", "/api/jobs"):
+        body = {"picture": "cat", "defence": "nothing"}
+        answer = server.client.post(path, json=body, headers=named)
+        assert answer.status_code == (422 if allowed else 403)
+    answer = server.client.delete("/api/pictures/none-such", headers=named)
+    assert answer.status_code == (404 if allowed else 403)
+    assert server.client.post("/api/pictures", content=b"x", headers=named).status_code == (
+        415 if allowed else 403
+    )
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/static/app.js", "/api", "/api/options", "/api/pictures/cat", "/none", "/api/x"]
+)
+def test_every_answer_has_the_headers(client, path):
+    headers = client.get(path).headers
+    assert headers["content-security-policy"] == POLICY
+    assert "unsafe" not in POLICY
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+    assert headers["cache-control"] == ("no-store" if path.startswith("/api") else "no-cache")
+    assert "access-control-allow-origin" not in headers
+
+
+def test_an_unexpected_error_is_told_to_the_operator_and_not_to_the_visitor(capsys):
+    app = FastAPI()
+
+    @app.get("/")
+    def broken() -> None:
+        raise RuntimeError("a secret of the server")
+
+    app.add_middleware(Guard, hosts=Hosts("127.0.0.1"))
+    answer = TestClient(app, base_url="http://127.0.0.1").get("/")
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    assert sentence(answer) == "Something went wrong in the server; this is not your fault."
+    assert "RuntimeError: a secret of the server" in capsys.readouterr().err
+
+
+def test_the_choices_are_those_of_the_library():
+    assert set(ABOUT_ATTACKS) == set(ATTACKS)
+    assert set(DEFENCES) <= {"none", *PARTS}
+    assert set(BOUNDS) <= set(PARTS)
+    for name, choice in DEFENCES.items():
+        text = name if choice.number is None else f"{name}={choice.number.start:g}"
+        assert str(checked_defence(text)) == text
+    for name in ("frozen", "fp16", "prune=0.9", "dp=1,2", "steps=2,0.1", "clip=1+noise=1e-4"):
+        checked_defence(name)
+    with pytest.raises(RefusedError):
+        checked_defence("batch=2")

@@ -1,0 +1,269 @@
+"""Jobs: what they give, how they end, and that they end when they are told to."""
+
+import base64
+import io
+import json
+import threading
+import time
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mjp.core.errors import ConfigError
+from mjp.data.photographs import photograph
+from mjp.data.view import View
+from mjp.models.fingerprint import fingerprint
+from mjp.privacy.audit import AuditSettings, Gallery, Pictures, examine, predicted, stage
+from mjp.privacy.defences import Defence, parse_defence
+from mjp.privacy.public import PublicModel
+from mjp.web.jobs import Jobs
+from mjp.web.limits import Limits
+from mjp.web.refusing import RefusedError
+from mjp.web.shelf import Shelf, small_model
+from mjp.web.trial import Trial
+from tests.web.running import encoded, picture
+
+SEARCH = {"attack": "invert", "steps": 4000}
+"""An attack that does not end by itself within a test."""
+
+
+def png(client, path: str) -> np.ndarray:
+    answer = client.get(path)
+    assert answer.status_code == 200, answer.text
+    return np.asarray(Image.open(io.BytesIO(answer.content)))
+
+
+@pytest.mark.parametrize(
+    ("defence", "attack"), [("none", "patch_solve"), ("mjp=0.09", "adaptive_solve")]
+)
+def test_a_job_gives_what_the_library_gives(server, defence, attack):
+    """The same picture, seed and model through `mjp.privacy`, without the server."""
+    job = server.ended(server.start(defence=defence, attack=attack, seed=5)["id"])
+    public = PublicModel.of(small_model())
+    image = torch.as_tensor(View(public.size).transform()(photograph("astronaut")))[None] / 255
+    pictures = Pictures(image, torch.zeros(1, dtype=torch.int64), (0,), ("astronaut",))
+    settings, chosen = AuditSettings(seed=5), parse_defence(defence)
+    defended = chosen.public(public)
+    scene = stage(defended, chosen, predicted(public, pictures), settings)
+    gallery = Gallery.of(public, image)
+    (outcome,) = examine(defended, scene, attack, settings, gallery, lambda _: None)
+    result = job["result"]
+    archive = zipfile.ZipFile(io.BytesIO(server.client.get(result["download"]).content))
+    conditions = json.loads(archive.read("record.json"))["conditions"]
+    assert conditions["weights"] == fingerprint(public.model)
+    assert result["psnr"] == pytest.approx(outcome.values["psnr"], abs=0.5)
+    assert result["ssim"] == pytest.approx(outcome.values["ssim"], abs=0.01)
+    assert result["masked_patches"] == int(scene.masked.sum())
+    assert result["psnr_guess"] == pytest.approx(max(gallery.baselines().values()))
+    found = png(server.client, result["pictures"]["recovered"]).astype(int)
+    expected = (outcome.image.permute(1, 2, 0) * 255).round().numpy()
+    assert np.abs(found - expected).mean() < 1
+    view = (scene.view[0].permute(1, 2, 0) * 255).round().numpy()
+    assert np.abs(png(server.client, result["pictures"]["shuffled"]) - view).max() == 0
+
+
+def test_the_preview_is_the_jigsaw_of_the_job(server):
+    wanted = {"picture": "coffee", "defence": "mjp=0.27", "seed": 7}
+    seen = server.client.post("/api/preview", json=wanted).json()
+    assert len(seen["masked"]) == round(0.27 * 144)
+    assert sorted(seen["source"]) == list(range(144))
+    moved = {place for place, origin in enumerate(seen["source"]) if place != origin}
+    assert moved <= set(seen["masked"])
+    job = server.ended(server.start(**wanted)["id"])
+    shown = base64.b64decode(seen["pictures"]["shuffled"].partition(",")[2])
+    answer = server.client.get(job["result"]["pictures"]["shuffled"])
+    one, other = (np.asarray(Image.open(io.BytesIO(part))) for part in (shown, answer.content))
+    assert np.array_equal(one, other)
+
+
+def test_a_result_can_be_downloaded_whole(server):
+    job = server.ended(server.start(defence="mjp=0.09")["id"])
+    answer = server.client.get(job["result"]["download"])
+    assert answer.headers["content-disposition"] == 'attachment; filename="mjp-patch_solve.zip"'
+    archive = zipfile.ZipFile(io.BytesIO(answer.content))
+    names = ["picture.png", "masked.png", "shuffled.png", "recovered.png", "record.json"]
+    assert archive.namelist() == names
+    record = json.loads(archive.read("record.json"))
+    assert record["values"]["psnr"] == pytest.approx(job["result"]["psnr"])
+    assert record["values"]["verdict"] == job["result"]["verdict"]
+    assert record["conditions"]["defence"] == "mjp=0.09"
+    assert not any("identified" in name for name in record["values"])
+
+
+def test_an_attack_that_does_not_apply_says_why_and_shows_nothing(server):
+    job = server.ended(server.start(defence="unshared")["id"])
+    assert job["state"] == "done"
+    assert job["result"]["level"] == "does not apply"
+    assert "not shared" in job["result"]["reason"]
+    assert job["result"]["psnr"] is None
+    assert "recovered" not in job["result"]["pictures"]
+    missing = server.client.get(f"/api/jobs/{job['id']}/pictures/recovered.png")
+    assert missing.status_code == 404
+
+
+def test_progress_is_told_while_it_runs(server):
+    job = server.start(defence="mjp=0.09", attack="adaptive_solve")
+    told = []
+    with server.client.stream("GET", f"/api/jobs/{job['id']}/events") as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        for line in stream.iter_lines():
+            if line.startswith("data: "):
+                told.append(json.loads(line.removeprefix("data: ")))
+    assert told[-1]["state"] == "done"
+    assert told[-1]["result"]["psnr"] > 15
+    progress = [one["progress"] for one in told]
+    assert progress == sorted(progress)
+    assert any(0 < one < 1 for one in progress)
+
+
+def test_cancelling_frees_the_place_within_two_seconds(server):
+    job = server.start(**SEARCH)
+    while server.client.get(f"/api/jobs/{job['id']}").json()["progress"] == 0:
+        time.sleep(0.02)
+    started = time.monotonic()
+    answer = server.client.delete(f"/api/jobs/{job['id']}")
+    assert answer.json()["state"] == "cancelled"
+    next_one = server.ended(server.start(defence="unshared")["id"])
+    assert next_one["state"] == "done"
+    assert time.monotonic() - started < 2
+    again = server.client.get(f"/api/jobs/{job['id']}").json()
+    assert (again["state"], again["result"]) == ("cancelled", None)
+    server.client.delete(f"/api/jobs/{job['id']}")
+    assert server.client.get(f"/api/jobs/{job['id']}").status_code == 404
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_back(server):
+    first = server.start(**SEARCH)
+    while server.client.get(f"/api/jobs/{first['id']}").json()["state"] != "running":
+        time.sleep(0.02)
+    waiting = [server.start(**SEARCH) for _ in range(2)]
+    assert [job["ahead"] for job in waiting] == [0, 1]
+    refused = server.client.post("/api/jobs", json={"picture": "cat"})
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"] == "5"
+    assert "2 attacks are waiting already" in refused.json()["error"]
+    for job in (*waiting, first):
+        assert server.client.delete(f"/api/jobs/{job['id']}").json()["state"] == "cancelled"
+    assert server.ended(server.start(defence="unshared")["id"])["state"] == "done"
+
+
+def test_a_job_goes_on_when_its_picture_is_removed_and_shows_no_other(server):
+    names = [server.upload(encoded(picture(seed, (96, 96)))).json()["id"] for seed in (11, 12)]
+    jobs = [server.start(picture=name)["id"] for name in names]
+    for name in names:
+        server.client.delete(f"/api/pictures/{name}")
+    for seed, job in zip((11, 12), jobs, strict=True):
+        found = png(server.client, server.ended(job)["result"]["pictures"]["picture"])
+        assert np.abs(found.astype(int) - np.asarray(picture(seed, (96, 96)), int)).max() <= 1
+
+
+@pytest.mark.parametrize("ratio", ["0.01", "0.9", "1"])
+def test_every_ratio_gives_a_result(server, ratio):
+    job = server.ended(server.start(defence=f"mjp={ratio}", attack="adaptive_solve")["id"])
+    assert job["state"] == "done", job["message"]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def trial() -> Trial:
+    return Trial(picture(), "upload", "small", "", Defence(), "dlg", AuditSettings())
+
+
+def jobs_of(attempt, clock=None, **limits) -> Jobs:
+    found = Jobs(Limits(**limits), lambda: attempt, clock or time.monotonic)
+    found.start()
+    return found
+
+
+def until(jobs: Jobs, name: str, *states: str):
+    for _ in range(500):
+        view = jobs.look(name)
+        if view is not None and view.state in states:
+            return view
+        time.sleep(0.01)
+    raise AssertionError(f"never {states}")
+
+
+def test_a_job_that_takes_too_long_is_stopped():
+    clock, ended = Clock(), threading.Event()
+
+    def slow(_, tell):
+        try:
+            while True:
+                tell(0.001)
+                time.sleep(0.005)
+        finally:
+            ended.set()
+
+    jobs = jobs_of(slow, clock, seconds=30.0)
+    name = jobs.add(trial()).id
+    until(jobs, name, "running")
+    clock.now = 31.0
+    view = until(jobs, name, "timed out")
+    assert "stopped after 30 seconds" in view.message
+    assert ended.wait(2), "the thread goes on to the next job"
+    assert jobs.close(2)
+
+
+def test_one_failure_does_not_keep_the_next_from_running(capsys):
+    errors = iter([ValueError("a secret path"), ConfigError("too few patches"), MemoryError()])
+    threads = torch.get_num_threads()
+
+    def failing(_, tell):
+        raise next(errors)
+
+    jobs = jobs_of(failing)
+    told = [until(jobs, jobs.add(trial()).id, "failed").message for _ in range(3)]
+    assert told[0] == "Something went wrong in the server; this is not your fault."
+    assert told[1] == "Too few patches."
+    assert "not enough memory" in told[2]
+    assert "ValueError: a secret path" in capsys.readouterr().err
+    assert jobs.close(2)
+    torch.set_num_threads(threads)
+
+
+def test_results_are_forgotten_but_running_jobs_are_not():
+    clock, go = Clock(), threading.Event()
+
+    def waits(_, tell):
+        while not go.is_set():
+            tell(0.0)
+            time.sleep(0.005)
+        raise ConfigError("done")
+
+    jobs = jobs_of(waits, clock, kept=2, idle_seconds=60.0, waiting=5)
+    name = jobs.add(trial()).id
+    until(jobs, name, "running")
+    clock.now = 59.0
+    others = [jobs.add(trial()).id for _ in range(3)]
+    for other in others:
+        jobs.cancel(other)
+    clock.now = 130.0
+    assert jobs.look(others[0]) is None
+    assert jobs.look(name).state == "running"
+    go.set()
+    until(jobs, name, "failed")
+    clock.now = 300.0
+    assert jobs.look(name) is None
+    assert len(jobs.store) == 0
+    assert jobs.close(2)
+    with pytest.raises(RefusedError, match="being stopped"):
+        jobs.add(trial())
+
+
+def test_models_are_copied_for_each_thread_and_unknown_ones_refused():
+    shelf = Shelf((), torch.device("cpu"))
+    one, other = shelf.copy("small"), shelf.copy("small")
+    assert one.model is not other.model
+    for mine, theirs in zip(one.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    with pytest.raises(RefusedError, match="no such model"):
+        shelf.public("../../etc/passwd")

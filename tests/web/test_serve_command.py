@@ -1,0 +1,98 @@
+"""`mjp serve` itself: it starts, says where it is, warns, and ends when it is told to."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+
+from mjp.cli import main
+from mjp.commands.serve_options import ServeOptions
+from mjp.core.errors import ConfigError
+from mjp.web.limits import Limits
+
+
+def run(capsys, *arguments: str):
+    with pytest.raises(SystemExit) as stop:
+        main(["serve", *arguments])
+    return stop.value.code, capsys.readouterr().err
+
+
+def test_the_command_serves_until_it_is_interrupted():
+    """With an attack under way, an open stream of events, and a model of one's own."""
+    model = "mine=vit_tiny_patch16_224@random"
+    command = [sys.executable, "-m", "mjp", "serve", "--port", "0", "--model", model]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        url = process.stdout.readline().strip()
+        assert url.startswith("http://127.0.0.1:")
+        with httpx.Client(base_url=url, timeout=10) as client:
+            models = client.get("/api/options").json()["models"]
+            assert [one["key"] for one in models] == ["mine", "small", "deit-small"]
+            job = client.post("/api/jobs", json={"picture": "cat", "attack": "dlg"}).json()
+            with client.stream("GET", f"/api/jobs/{job['id']}/events") as stream:
+                next(stream.iter_lines())
+                started = time.monotonic()
+                process.send_signal(signal.SIGINT)
+                code = process.wait(10)
+        assert time.monotonic() - started < 6
+    finally:
+        process.kill()
+    out, err = process.communicate()
+    assert code == 0, err
+    assert out == ""
+    assert err.splitlines() == ["mjp: serving; stop it with Ctrl-C", "mjp: stopped"]
+
+
+def test_a_taken_port_and_a_foreign_address_are_told(capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, err = run(capsys, "--port", port)
+    assert code == 2
+    assert f"cannot listen on port {port} of 127.0.0.1" in err
+    assert "--port" in err
+    code, err = run(capsys, "--host", "no.such.host.invalid")
+    assert code == 2
+    assert "is no address of this machine" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--port", "70000"), "port must be between 0 and 65535"),
+        (("--jobs", "0"), "jobs must be a whole number of at least 1"),
+        (("--megapixels", "0"), "megapixels must be a number above 0"),
+        (("--seconds", "nan"), "seconds must be a number above 0"),
+        (("--device", "warp"), "no device of torch"),
+        (("--model", "no_such_model", "--port", "0"), "neither a folder nor a model"),
+    ],
+)
+def test_what_cannot_work_is_told_before_anything_is_served(capsys, arguments, words):
+    code, err = run(capsys, *arguments)
+    assert code == 2
+    assert words in err
+
+
+def test_listening_for_everybody_is_warned_about(capsys):
+    code, err = run(capsys, "--host", "0.0.0.0", "--port", "0", "--model", "no_such_model")
+    assert code == 2
+    assert "there is no log-in" in err
+
+
+def test_the_flags_are_the_limits():
+    limits = Limits.of(ServeOptions(upload_megabytes=2.5, megapixels=0.5, minutes=2, waiting=0))
+    assert limits.upload_bytes == 2_500_000
+    assert limits.pixels == 500_000
+    assert limits.idle_seconds == 120
+    assert limits.waiting == 0
+    with pytest.raises(ConfigError, match="waiting"):
+        Limits.of(ServeOptions(waiting=-1))

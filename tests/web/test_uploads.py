@@ -1,0 +1,203 @@
+"""Uploads: what is taken, what is refused and how, and what is kept of it."""
+
+import io
+import pickle
+import socket
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mjp.web.decoding import read_picture
+from mjp.web.limits import LONGEST_SIDE, Limits
+from mjp.web.refusing import RefusedError
+from tests.web.conftest import LIMITS
+from tests.web.running import OPENED, encoded, picture
+
+
+def seen(client, name: str) -> Image.Image:
+    answer = client.get(f"/api/pictures/{name}")
+    assert answer.status_code == 200, answer.text
+    return Image.open(io.BytesIO(answer.content))
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG whose header promises so many pixels, and which is a few bytes long."""
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"\0" * 100))
+
+
+def webp_bomb(width: int, height: int) -> bytes:
+    body = b"\0\0\0\0" + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    inner = b"WEBPVP8X" + struct.pack("<I", 10) + body
+    return b"RIFF" + struct.pack("<I", len(inner)) + inner
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_what_was_sent_comes_back(server, kind):
+    sent = picture(3)
+    answer = server.upload(encoded(sent, kind, **({"lossless": True} if kind == "WEBP" else {})))
+    assert answer.status_code == 201
+    told = answer.json()
+    assert (told["width"], told["height"]) == sent.size
+    assert len(told["id"]) == 32
+    difference = np.abs(np.asarray(seen(server.client, told["id"]), int) - np.asarray(sent, int))
+    assert difference.max() <= (40 if kind == "JPEG" else 0)
+    small = server.client.get(f"/api/pictures/{told['id']}?side=32")
+    assert Image.open(io.BytesIO(small.content)).size == (32, 32)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "words"),
+    [
+        (b"", 422, "empty"),
+        (b"just some text", 415, "no picture that can be read"),
+        (encoded(picture(), "GIF"), 415, "a GIF"),
+        (encoded(picture(), "TIFF"), 415, "a TIFF"),
+        (encoded(picture(), "BMP"), 415, "a BMP"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415, "an SVG"),
+        (b"\0\0\0\x18ftypheic" + bytes(40), 415, "HEIC"),
+        (pickle.dumps({"a": 1}), 415, "no picture that can be read"),
+        (encoded(picture())[:200], 422, "damaged or cut off"),
+        (encoded(picture(), "JPEG")[:300], 422, "damaged or cut off"),
+        (encoded(picture(), "WEBP")[:60], 422, "damaged or cut off"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(50), 422, "damaged or cut off"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", 422, "damaged or cut off"),
+        (bomb(50_000, 50_000), 413, "1 megapixels"),
+        (bomb(1001, 1000), 413, "1001 x 1000 pixels"),
+        (webp_bomb(16_000, 16_000), 413, "16000 x 16000 pixels"),
+        (bomb(2_000_000_000, 2), 413, "megapixels"),
+        (encoded(Image.new("RGB", (15, 400))), 422, "at least 16 x 16"),
+        (bytes(300_001), 413, "at most 0.3 MB"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_a_sentence(server, content, status, words):
+    answer = server.upload(content)
+    assert answer.status_code == status, answer.text
+    assert words in answer.json()["error"]
+    assert set(answer.json()) == {"error"}
+
+
+def test_a_body_without_a_length_is_counted_as_it_comes(server):
+    def endless():
+        for _ in range(40):
+            yield bytes(20_000)
+
+    answer = server.client.post("/api/pictures", content=endless())
+    assert answer.status_code == 413
+    assert "at most 0.3 MB" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("length", ["99999999999999", "-5", "9" * 30])
+def test_a_length_that_is_too_large_is_refused_before_anything_arrives(server, length):
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as line:
+        head = f"POST /api/pictures HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n"
+        line.sendall(head.encode())
+        status = line.recv(4096).split(b" ")[1]
+    # What is no length at all is refused by the HTTP server itself.
+    assert status == (b"413" if len(length) == 14 else b"400")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP", "PNG"])
+def test_pictures_are_turned_upright_and_lose_where_they_were_taken(server, kind):
+    sent = picture(5, (80, 40))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # The camera was held on its side.
+    exif[0x010F] = "SecretCamera"
+    exif.get_ifd(0x8825)[2] = (52.0, 31.0, 12.0)
+    content = encoded(sent, kind, exif=exif)
+    assert b"SecretCamera" in content
+    name = server.upload(content).json()["id"]
+    found = seen(server.client, name)
+    assert found.size == (40, 80)
+    upright = np.asarray(sent.transpose(Image.Transpose.ROTATE_270), int)
+    assert np.abs(np.asarray(found, int) - upright).mean() < 4
+    assert not found.getexif()
+    assert not {"exif", "icc_profile", "xmp"} & set(found.info)
+    assert b"SecretCamera" not in server.client.get(f"/api/pictures/{name}").content
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        Image.new("RGBA", (40, 30), (255, 0, 0, 0)),
+        Image.new("LA", (40, 30), (0, 0)),
+        Image.new("L", (40, 30), 255),
+        Image.new("1", (40, 30), 1),
+        Image.new("P", (40, 30), 0).convert("P", palette=Image.Palette.ADAPTIVE),
+        Image.fromarray(np.full((30, 40), 65535, dtype=np.uint16)),
+    ],
+    ids=lambda image: image.mode,
+)
+def test_every_kind_of_colour_becomes_rgb_on_white(image):
+    found = read_picture(encoded(image), Limits())
+    assert found.mode == "RGB"
+    assert found.size == (40, 30)
+    if image.mode != "P":
+        assert np.asarray(found).min() == 255
+
+
+def test_cmyk_and_moving_pictures_are_read_too():
+    assert read_picture(encoded(picture().convert("CMYK"), "JPEG"), Limits()).mode == "RGB"
+    frames = [picture(1), picture(2)]
+    moving = encoded(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True)
+    first = np.asarray(read_picture(moving, Limits()), int)
+    assert np.abs(first - np.asarray(frames[0], int)).max() == 0
+
+
+def test_large_pictures_are_shrunk():
+    found = read_picture(encoded(picture(0, (2000, 900)), "JPEG"), Limits())
+    assert max(found.size) == LONGEST_SIDE
+    assert abs(found.width / found.height - 2000 / 900) < 0.02
+
+
+def test_random_damage_is_refused_and_never_crashes():
+    draw = np.random.default_rng(0)
+    for kind in ("PNG", "JPEG", "WEBP"):
+        whole = np.frombuffer(encoded(picture(), kind), np.uint8)
+        for _ in range(60):
+            broken = whole.copy()
+            places = draw.integers(0, len(broken), 12)
+            broken[places] = draw.integers(0, 256, 12)
+            status = 201
+            try:
+                assert read_picture(broken.tobytes(), LIMITS).mode == "RGB"
+            except RefusedError as error:
+                status = error.status
+            assert status in (201, 413, 415, 422)
+
+
+def test_a_removed_picture_is_gone_and_nobody_else_has_it(server):
+    first, second = (server.upload(encoded(picture(seed))).json()["id"] for seed in (1, 2))
+    assert first != second
+    assert server.client.delete(f"/api/pictures/{first}").status_code == 204
+    assert server.client.delete(f"/api/pictures/{first}").status_code == 404
+    assert server.client.get(f"/api/pictures/{first}").status_code == 404
+    gone = server.client.post("/api/jobs", json={"picture": first})
+    assert gone.status_code == 404
+    assert "Upload it again" in gone.json()["error"]
+    found = seen(server.client, second)
+    assert np.array_equal(np.asarray(found), np.asarray(picture(2)))
+    assert server.client.delete("/api/pictures/astronaut").status_code == 403
+    assert server.client.get("/api/pictures").status_code == 405, "there is no list"
+
+
+def test_nothing_is_written(server):
+    """Neither large uploads nor attacks nor downloads touch the disk."""
+    noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), dtype=np.uint8)
+    content = encoded(Image.fromarray(noise), "PNG")
+    assert len(content) > 250_000
+    server.ended(server.start()["id"])  # What is imported late may write bytecode.
+    OPENED.clear()
+    name = server.upload(content).json()["id"]
+    job = server.ended(server.start(picture=name)["id"])
+    assert job["state"] == "done"
+    assert server.client.get(job["result"]["download"]).status_code == 200
+    assert [path for path, how in OPENED if how == "write"] == []
