@@ -35,8 +35,8 @@ from mjp.report.whole import write_report
 from mjp.train import runs
 from mjp.train.recipe import Recipe, read_recipe, with_variant
 
-MODELS: dict[str, Variant] = {"plain": "A", "MJP": "J"}
-"""The two models by their labels, and the rows of the paper's ablation that they are."""
+MODELS: dict[Variant, str] = {"A": "plain ViT", "J": "ViT with MJP"}
+"""The two models by the rows of the paper's ablation that they are, and what they are called."""
 EPOCHS = {"positions": None, "digits": 20}
 """The data sets, and for how long they are trained on where that is not the recipe's own."""
 IMAGES = 400
@@ -163,26 +163,26 @@ def _stages(options: DemoOptions) -> list[Stage]:
         )
     ]
     for data in EPOCHS:
-        for label, variant in MODELS.items():
+        for variant in MODELS:
             recipe = _recipe(data, variant, options)
             title = f"training on {data}, {'without' if variant == 'A' else 'with'} MJP"
-            folder = _trained(out, data, label)
+            folder = _trained(out, data, variant)
             stages.append(
-                Stage(f"train {data} {label}", title, lambda r=recipe, f=folder: _train(r, f))  # type: ignore[misc]
+                Stage(f"train {data} {variant}", title, lambda r=recipe, f=folder: _train(r, f))  # type: ignore[misc]
             )
     for data in EPOCHS:
         title = f"accuracy and jigsaws on {data}"
         stages.append(Stage(f"eval {data}", title, lambda d=data: _evaluate(d, options)))  # type: ignore[misc]
     stages.append(Stage("probe", "what the position embeddings learned", lambda: _probe(options)))
-    for label in MODELS:
-        title = f"attacking the gradients of the model {label}"
-        stages.append(Stage(f"audit {label}", title, lambda one=label: _audit(one, options)))  # type: ignore[misc]
+    for variant, label in MODELS.items():
+        title = f"attacking the gradients of the {label}"
+        stages.append(Stage(f"audit {variant}", title, lambda one=variant: _audit(one, options)))  # type: ignore[misc]
     panels = Stage("panels", "four panels", lambda: show_panels(out, options.ratio))
     return [*stages, panels]
 
 
-def _trained(out: Path, data: str, label: str) -> Path:
-    return out / "train" / f"{data}-{label}"
+def _trained(out: Path, data: str, variant: Variant) -> Path:
+    return out / "train" / f"{data}-{variant}"
 
 
 def _recipe(data: str, variant: Variant, options: DemoOptions) -> Recipe:
@@ -203,7 +203,11 @@ def _train(recipe: Recipe, out: Path) -> None:
 
 
 def _models(data: str, options: DemoOptions) -> tuple[str, ...]:
-    return tuple(f"{label}={_trained(options.out, data, label) / 'final'}" for label in MODELS)
+    return tuple(_model(data, variant, options) for variant in MODELS)
+
+
+def _model(data: str, variant: Variant, options: DemoOptions) -> str:
+    return f"{MODELS[variant]}={_trained(options.out, data, variant) / 'final'}"
 
 
 def _evaluate(data: str, options: DemoOptions) -> None:
@@ -234,16 +238,16 @@ def _probe(options: DemoOptions) -> None:
     )
 
 
-def _audit(label: str, options: DemoOptions) -> None:
+def _audit(variant: Variant, options: DemoOptions) -> None:
     """The plain model under defences that it can have, and the other under MJP."""
     moved = f"{options.ratio:g}"
     ratios = dict.fromkeys(("0.03", "0.09", moved))
-    own = [f"shuffle={moved}"] if label == "plain" else [f"mjp={one}" for one in ratios]
-    out = options.out / "audit" / label
+    own = [f"shuffle={moved}"] if variant == "A" else [f"mjp={one}" for one in ratios]
+    out = options.out / "audit" / variant
     (out / RECORDS).unlink(missing_ok=True)
     audit.run(
         AuditOptions(
-            model=(f"{label}={_trained(options.out, 'positions', label) / 'final'}",),
+            model=(_model("positions", variant, options),),
             images="photographs" if options.image is None else str(options.image),
             defences=("none", *own, "unshared"),
             device="cpu",

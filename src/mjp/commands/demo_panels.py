@@ -15,20 +15,18 @@ from mjp.report.demo import draw_panels, panel_record
 from mjp.report.leaks import number
 from mjp.report.runs import RECORDS, read_run
 
-MODELS = ("plain", "MJP")
-
 
 def show_panels(out: Path, ratio: float) -> Record:
     """Draws `panels.png` from what the audits of both models kept, and gives its numbers."""
     defence = f"mjp={ratio:g}"
     shown = (
-        ("plain", "none", "patch_solve"),
-        ("MJP", defence, "patch_solve"),
-        ("MJP", defence, "adaptive_solve"),
+        ("A", "none", "patch_solve"),
+        ("J", defence, "patch_solve"),
+        ("J", defence, "adaptive_solve"),
     )
-    found = [_found(out / "audit" / label, *rest) for label, *rest in shown]
+    found = [_found(out / "audit" / variant, *rest) for variant, *rest in shown]
     plain, mjp, adaptive = (record for record, _ in found)
-    original = _read(picture_file(out / "audit" / "plain", plain.conditions, "original", 0))
+    original = _read(picture_file(out / "audit" / "A", plain.conditions, "original", 0))
     truth = _tensor(original)
     mean, colour = metrics.baseline_images(truth)
     guess = max(float(metrics.psnr(one, truth)) for one in (mean, colour))
