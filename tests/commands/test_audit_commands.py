@@ -3,11 +3,9 @@
 import contextlib
 import io
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -26,7 +24,8 @@ from mjp.data.folder import FolderSource
 from mjp.data.view import View
 from tests.data.pictures import CLASSES, encoded, write_folder
 from tests.evaluate.subjects import SIZE, records, tiny
-from tests.train.running import finish, torchrun
+from tests.forks import Fork
+from tests.train.running import finish
 
 pytestmark = pytest.mark.unchecked  # Wrong input must meet our own errors.
 
@@ -453,14 +452,10 @@ def test_without_resume_it_starts_over(finished, copied, attacked):
     assert len((out / "ledger" / "0.jsonl").read_text().splitlines()) == MOST
 
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "MJP_SHAPE_CHECKS": "0"}
-
-
 def test_two_processes_give_what_one_does(finished, tmp_path):
-    command = [sys.executable, *torchrun(2), *map(str, finished.asked), "--out", tmp_path / "two"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("records:") == 1
+    code, shown, err = finish(Fork([*finished.asked, "--out", tmp_path / "two"], team=2))
+    assert code == 0, err
+    assert shown.count("records:") == 1
     assert len(list((tmp_path / "two" / "ledger").glob("*.jsonl"))) == 2
     found = zip(
         without_times(records(finished.out)), without_times(records(tmp_path / "two")), strict=True
@@ -480,13 +475,7 @@ def test_ctrl_c_keeps_what_was_found(finished, tmp_path, attacked):
     out = tmp_path / "out"
     flags = ("--defences", "none", "--steps", "1000000", "--out", out)
     asked = (*finished.asked, *flags, "--attacks", "patch_solve", "invert")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mjp", *map(str, asked)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    )
+    process = Fork(asked)
     ledger, end = out / "ledger" / "0.jsonl", time.monotonic() + 60
     while not (ledger.is_file() and ledger.read_bytes().count(b"\n") == 2):
         assert process.poll() is None, process.communicate()

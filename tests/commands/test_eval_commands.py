@@ -1,9 +1,6 @@
 """`mjp eval` and `mjp probe` end to end, on tiny models and made-up pictures."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,7 +12,7 @@ from mjp.evaluate.classes import imagenet_synsets
 from mjp.evaluate.confidence import subset_classes
 from tests.data.pictures import encoded, write_folder
 from tests.evaluate.subjects import records, save, tiny
-from tests.train.running import torchrun
+from tests.train.running import finish, torchrun
 
 pytestmark = pytest.mark.unchecked  # Wrong input must meet our own errors.
 
@@ -94,12 +91,10 @@ def test_two_processes_give_what_one_does(folder):
     (folder / "many" / "bee" / "301.png").write_bytes(b"")  # In the second process's block.
     asked = ["--model", folder / "m", "--data", folder / "many", *FEW, "--skip-corrupt"]
     assert run("eval", *asked, "--out", folder / "one") == 0
-    command = [sys.executable, *torchrun(2), "eval", *map(str, asked), "--out", folder / "two"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MJP_SHAPE_CHECKS": "0"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("records:") == 1
-    assert "1 images could not be read and were left out" in done.stdout
+    code, shown, err = finish(torchrun(2, "eval", *asked, "--out", folder / "two"))
+    assert code == 0, err
+    assert shown.count("records:") == 1
+    assert "1 images could not be read and were left out" in shown
     assert "301.png" in (folder / "two" / "unreadable.txt").read_text()
     for one, two in zip(records(folder / "one"), records(folder / "two"), strict=True):
         for record in (one, two):

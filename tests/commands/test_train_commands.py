@@ -3,13 +3,12 @@
 import json
 import os
 import pty
-import subprocess
-import sys
 
 import pytest
 
 from tests.commands.test_cli import run
 from tests.data.pictures import write_folder
+from tests.forks import Fork
 from tests.train.running import TINY, records
 
 
@@ -52,18 +51,17 @@ def test_records_hold_the_recipe_the_versions_and_every_number(tmp_path, capsys)
     assert all(r["values"]["images_per_second"] > 0 for r in timing if "epoch" in r["conditions"])
 
 
+def at_a_wide_terminal():
+    os.environ.update(COLUMNS="150", TERM="xterm-256color")
+
+
 def test_at_a_terminal_there_is_a_live_line(tmp_path):
     """A real terminal: a pseudo one, whose screen is read back."""
     leader, follower = pty.openpty()
-    command = ["-m", "mjp", "train", "digits", "--out", str(tmp_path / "run"), *TINY]
-    process = subprocess.Popen(
-        [sys.executable, *command, "--run.epochs", "6"],
-        stdout=follower,
-        stderr=follower,
-        env={**os.environ, "COLUMNS": "150", "TERM": "xterm-256color"},
-    )
+    arguments = ["train", "digits", "--out", tmp_path / "run", *TINY, "--run.epochs", "6"]
+    process = Fork(arguments, terminal=os.ttyname(follower), first=at_a_wide_terminal)
+    screen = os.read(leader, 65536)  # Once the process has the terminal open.
     os.close(follower)
-    screen = b""
     try:
         while piece := os.read(leader, 65536):
             screen += piece

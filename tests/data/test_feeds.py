@@ -142,6 +142,7 @@ class TestWorkers(FeedContract):
         ) as raised:
             list(self.feed(folder, workers=2).train(0, 30))
         assert "Traceback" not in str(raised.value)
+        del raised  # Which holds the workers: they do not hear of it from the garbage collector.
 
     def test_nothing_but_corrupt_images_is_an_error_even_if_they_are_skipped(self, folder):
         for path in (folder / "train").rglob("*.png"):

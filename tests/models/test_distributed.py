@@ -12,6 +12,7 @@ from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.nn.parallel import DistributedDataParallel
 
 import mjp
+from tests.forks import forking
 from tests.models.kinds import CLASSES, VITS
 
 WORLD = 2
@@ -78,7 +79,9 @@ def test_two_processes_learn_what_one_does(kind, tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    mp.spawn(work, args=(port, kind, tmp_path / "weights"), nprocs=WORLD)
+    forking()
+    arguments = (port, kind, tmp_path / "weights")
+    mp.start_processes(work, args=arguments, nprocs=WORLD, start_method="forkserver")
     together = torch.load(tmp_path / "weights", weights_only=True)
     start = build().state_dict()
     for name, weight in alone.state_dict().items():

@@ -142,9 +142,9 @@ def test_the_gradient_of_the_loss_is_that_of_finite_differences(photo, weights):
     )
 
 
-@pytest.mark.parametrize("attack", [invert, april_opt])
-def test_a_photograph_is_found_again(expressive, photo, attack):
-    (result,) = attack.run(expressive, [(shared(expressive, photo),)], Effort(steps=200))
+@pytest.mark.parametrize(("attack", "steps"), [(invert, 200), (april_opt, 100)])
+def test_a_photograph_is_found_again(expressive, photo, attack, steps):
+    (result,) = attack.run(expressive, [(shared(expressive, photo),)], Effort(steps=steps))
     baseline = psnr(photo.mean(dim=(2, 3), keepdim=True), photo)
     assert result.applies
     assert psnr(result.images, photo) > baseline + 3

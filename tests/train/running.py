@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
 from mjp.cli import main
+from tests.forks import Fork
 
 TINY = (
     *("--model.arguments.embed-dim", "24", "--model.arguments.depth", "2"),
@@ -35,29 +37,33 @@ def train(out: Path, *flags: str, recipe: str = "digits", tiny: tuple[str, ...] 
 
 
 def start(
-    out: Path, *flags: str, launcher: tuple[str, ...] = ("-m", "mjp"), new_group: bool = False
-) -> subprocess.Popen:
-    """Starts `mjp train digits` in a process of its own."""
-    command = [sys.executable, *launcher, "train", "digits", "--out", str(out), *TINY, *flags]
+    out: Path,
+    *flags: str,
+    team: int = 0,
+    new_group: bool = False,
+    first: Callable[[], None] | None = None,
+) -> Fork:
+    """Starts `mjp train digits` in a process of its own, or in those of a team."""
+    arguments = ["train", "digits", "--out", out, *TINY, *flags]
+    return Fork(arguments, team=team, new_group=new_group, first=first)
+
+
+def torchrun(processes: int, *arguments: object) -> subprocess.Popen:
+    """Starts `torchrun -m mjp` with these arguments."""
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", str(processes))
+    place = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0")
     return subprocess.Popen(
-        command,
+        [sys.executable, *launcher, *place, "-m", "mjp", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=new_group,
         env={**os.environ, "OMP_NUM_THREADS": "1", "MJP_SHAPE_CHECKS": "0"},
     )
 
 
-def torchrun(processes: int) -> tuple[str, ...]:
-    """The launcher of so many processes."""
-    return (
-        *("-m", "torch.distributed.run", "--nproc-per-node", str(processes)),
-        *("--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "mjp"),
-    )
-
-
-def wait_for_records(out: Path, count: int, process: subprocess.Popen, seconds: float = 90) -> None:
+def wait_for_records(
+    out: Path, count: int, process: Fork | subprocess.Popen, seconds: float = 90
+) -> None:
     """Until the run has written so many records."""
     path, end = out / "records.jsonl", time.monotonic() + seconds
     while time.monotonic() < end:
@@ -70,7 +76,7 @@ def wait_for_records(out: Path, count: int, process: subprocess.Popen, seconds: 
     pytest.fail(f"no {count} records after {seconds} s: {process.communicate()}")
 
 
-def finish(process: subprocess.Popen, seconds: float = 120) -> tuple[int, str, str]:
+def finish(process: Fork | subprocess.Popen, seconds: float = 120) -> tuple[int, str, str]:
     """Exit status and output of a process."""
     try:
         out, err = process.communicate(timeout=seconds)

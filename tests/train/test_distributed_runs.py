@@ -1,4 +1,7 @@
-"""Runs under torchrun, two processes on gloo: they come to what one process comes to."""
+"""Runs of two processes on gloo: they come to what one process comes to.
+
+They are started by the launcher inside torchrun, and once by torchrun itself.
+"""
 
 import json
 import os
@@ -10,7 +13,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.train.running import finish, outcome, records, start, torchrun, train, wait_for_records
+from tests.train.running import (
+    TINY,
+    finish,
+    outcome,
+    records,
+    start,
+    torchrun,
+    train,
+    wait_for_records,
+)
 
 # All that is random and shared; what a model draws inside itself differs from process to process.
 SHARED = (
@@ -42,7 +54,7 @@ def test_two_processes_have_the_losses_of_one(flags, alone, tmp_path):
         expected = tmp_path / "alone"
         assert train(expected, *SHARED, "--data.feed", "workers", "--data.workers", "1") == 0
     out = tmp_path / "run"
-    code, _, err = finish(start(out, *SHARED, *flags, launcher=torchrun(2)))
+    code, _, err = finish(start(out, *SHARED, *flags, team=2))
     assert code == 0, err
     ours, theirs = records(out), records(expected)
     assert [record["kind"] for record in ours] == [record["kind"] for record in theirs]
@@ -62,7 +74,7 @@ def test_two_processes_have_the_losses_of_one(flags, alone, tmp_path):
 def test_a_sharded_run_is_resumed_by_one_process(tmp_path, alone):
     out = tmp_path / "run"
     flags = (*SHARED, "--run.distribution", "fsdp")
-    process = start(out, *flags, "--run.checkpoint-minutes", "0.01", launcher=torchrun(2))
+    process = start(out, *flags, "--run.checkpoint-minutes", "0.01", team=2)
     wait_for_records(out, 8, process)
     os.kill(process.pid, signal.SIGTERM)
     code, _, err = finish(process)
@@ -77,7 +89,7 @@ def test_a_sharded_run_is_resumed_by_one_process(tmp_path, alone):
 
 def test_a_process_that_dies_takes_the_run_down_within_a_minute(tmp_path):
     out = tmp_path / "run"
-    process = start(out, *SHARED, "--run.epochs", "50", launcher=torchrun(2))
+    process = torchrun(2, "train", "digits", "--out", out, *TINY, *SHARED, "--run.epochs", "50")
     wait_for_records(out, 4, process)
     children = _python_children(process.pid)
     assert len(children) == 2
@@ -96,7 +108,7 @@ def _python_children(parent: int) -> list[int]:
 
 def test_wrong_input_is_said_once(tmp_path):
     out = tmp_path / "run"
-    code, _, err = finish(start(out, "--run.batch", "6", launcher=torchrun(2)))
+    code, _, err = finish(start(out, "--run.batch", "6", team=2))
     assert code != 0
     assert err.count("cannot be divided among 2 processes") == 1
     assert not out.exists()

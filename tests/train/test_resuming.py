@@ -5,16 +5,14 @@ import random
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from mjp.core.errors import TrainingError
+from mjp.train import snapshots
 from mjp.train.journal import Journal
 from tests.train.running import (
     EVERYTHING,
-    TINY,
     assert_same,
     finish,
     outcome,
@@ -96,19 +94,24 @@ def test_a_run_with_workers_and_drop_path_is_resumed_bitwise_after_a_signal_to_i
     assert_same(out, tmp_path / "straight")
 
 
-def test_the_last_two_checkpoints_are_kept_beside_the_best(tmp_path):
-    out = tmp_path / "run"
+@pytest.fixture(scope="module")
+def checkpointed(tmp_path_factory):
+    """A run that wrote a checkpoint after every step."""
+    out = tmp_path_factory.mktemp("checkpointed") / "run"
     assert train(out, "--run.checkpoint-minutes", "0") == 0
-    names = sorted(path.name for path in (out / "checkpoints").iterdir())
+    return out
+
+
+def test_the_last_two_checkpoints_are_kept_beside_the_best(checkpointed):
+    names = sorted(path.name for path in (checkpointed / "checkpoints").iterdir())
     assert names == ["step-000000044", "step-000000045"]
-    assert (out / "best" / "model.safetensors").is_file()
+    assert (checkpointed / "best" / "model.safetensors").is_file()
 
 
 @pytest.fixture
-def stopped(tmp_path):
+def stopped(checkpointed, tmp_path):
     """A run with two checkpoints that was stopped before its end."""
-    out = tmp_path / "run"
-    assert train(out, "--run.checkpoint-minutes", "0") == 0
+    out = shutil.copytree(checkpointed, tmp_path / "run")
     for path in ("final", "best"):
         shutil.rmtree(out / path)
     return out
@@ -140,32 +143,26 @@ def test_no_readable_checkpoint_is_an_error_that_loses_nothing(stopped, capsys):
     assert (stopped / "records.jsonl").read_bytes() == before
 
 
-FULL_DISK = """
-import resource, sys
-from mjp.train import snapshots
-write = snapshots.write
-def starved(*arguments):
-    # From the second checkpoint on, no file can grow beyond a few bytes: what a full disk does.
-    if snapshots.found(arguments[0]):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
-    return write(*arguments)
-snapshots.write = starved
-from mjp.cli import main
-main(sys.argv[1:])
-"""
+def starve():
+    """From the second checkpoint on, no file can grow beyond a few bytes: what a full disk does."""
+    write = snapshots.write
+
+    def starved(*arguments):
+        if snapshots.found(arguments[0]):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+        return write(*arguments)
+
+    snapshots.write = starved
 
 
 def test_a_full_disk_is_said_and_keeps_the_last_good_checkpoint(tmp_path):
     out = tmp_path / "run"
-    command = ["train", "digits", "--out", str(out), *TINY, "--run.checkpoint-minutes", "0"]
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, *command], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 1, done.stderr
-    assert "cannot be written" in done.stderr
-    assert "File too large" in done.stderr
-    assert "the last good one is" in done.stderr
-    assert "Traceback" not in done.stderr
+    code, _, err = finish(start(out, "--run.checkpoint-minutes", "0", first=starve))
+    assert code == 1, err
+    assert "cannot be written" in err
+    assert "File too large" in err
+    assert "the last good one is" in err
+    assert "Traceback" not in err
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-000000001"]
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
     assert train(out, "--resume") == 0

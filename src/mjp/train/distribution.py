@@ -52,6 +52,12 @@ def spread(
     return shared, alone
 
 
+def begin_pass(compiled: Compile) -> None:
+    """Lets CUDA graphs write over what the last pass gave."""
+    if compiled != "off":  # To say so loads the compiler, which takes a second.
+        torch.compiler.cudagraph_mark_step_begin()
+
+
 @contextmanager
 def synchronised(module: Any, now: bool) -> Iterator[None]:
     """Whether the backward pass inside shares its gradients with the other processes."""

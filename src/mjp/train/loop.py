@@ -22,7 +22,7 @@ from mjp.models.checkpoint import save
 from mjp.models.projection import with_fast_patches
 from mjp.train import snapshots
 from mjp.train.clock import Clock
-from mjp.train.distribution import spread, synchronised
+from mjp.train.distribution import begin_pass, spread, synchronised
 from mjp.train.journal import EpochReport, Journal, Losses, StepReport, Watcher
 from mjp.train.objective import Objective
 from mjp.train.optimization import Average, make_optimizer, make_schedule
@@ -130,7 +130,7 @@ class Trainer:
             place = step * passes + index
             torch.manual_seed(seed_for(seed, "model", rank=self.team.rank, step=place))
             plan = self._plan(batch)
-            torch.compiler.cudagraph_mark_step_begin()
+            begin_pass(self.recipe.run.compile)
             with synchronised(self.forward, index == passes - 1):
                 classification, localization = self.forward(batch.images, batch.targets, plan)
                 total = classification + weight * localization
@@ -241,10 +241,10 @@ class Trainer:
         averaged: Validation | None = None
         with self._clock.paused():
             if (epoch + 1) % run.eval_every == 0 or epoch + 1 == run.epochs:
-                plain = validate(self.judged, self.feed, self.team)
+                plain = validate(self.judged, self.feed, self.team, run.compile)
                 if self.average is not None:
                     with self.average.lent():
-                        averaged = validate(self.judged, self.feed, self.team)
+                        averaged = validate(self.judged, self.feed, self.team, run.compile)
             report = EpochReport(
                 epoch=epoch + 1,
                 losses=losses,

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from mjp.core.errors import DataError
 from mjp.core.team import Team
 from mjp.data.feed import Feed
+from mjp.train.distribution import Compile, begin_pass
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,13 @@ class Validation:
 
 
 @torch.no_grad()
-def validate(objective: nn.Module, feed: Feed, team: Team) -> Validation:
+def validate(objective: nn.Module, feed: Feed, team: Team, compiled: Compile) -> Validation:
     """Runs the model over the validation images, without jigsaw, and counts."""
     training = objective.training
     objective.eval()
     sums = torch.zeros(4, dtype=torch.float64, device=team.device)
     for batch in feed.validate():
-        torch.compiler.cudagraph_mark_step_begin()
+        begin_pass(compiled)
         logits = objective(batch.images)
         counted = batch.counted.double()
         best = logits.topk(min(5, logits.shape[1]), dim=1).indices
