@@ -16,7 +16,7 @@ serve: $(READY) ## A page to try attacks and defences on your own picture, on th
 	$(BIN)/mjp serve
 
 test: lint browser ## Run everything that has to hold before a change is trusted.
-	OMP_NUM_THREADS=1 MJP_SHAPE_CHECKS=1 $(BIN)/pytest -q -n 2 -m "not slow and not unchecked"
+	OMP_NUM_THREADS=1 MJP_SHAPE_CHECKS=1 $(BIN)/pytest -q -n 2 --dist loadgroup -m "not slow and not unchecked"
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "unchecked and not slow"
 
 lint: $(READY) ## Check format, style, types and the direction of imports.

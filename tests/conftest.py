@@ -6,6 +6,8 @@ import random
 import numpy as np
 import pytest
 
+from tests.browsing import browser, open_page  # noqa: F401  Fixtures for tests anywhere.
+
 SHAPE_CHECKS = os.environ.get("MJP_SHAPE_CHECKS") == "1"
 
 if SHAPE_CHECKS:

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from mjp.report.whole import write_report
-from tests.browser.conftest import snapshot
+from tests.browsing import snapshot
 from tests.report import made_runs as made
 
 PHONE, DESK = 390, 1280

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from mjp.web.limits import Limits
-from tests.browser.conftest import snapshot
+from tests.browsing import snapshot
 from tests.web.running import encoded, picture, running
 
 WIDTHS = {"desktop": 1280, "phone": 390}

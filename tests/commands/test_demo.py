@@ -11,8 +11,10 @@ from mjp.cli import main
 from mjp.commands import demo
 from mjp.report.runs import RECORDS
 from mjp.train.recipe import read_recipe
-from tests.browser.conftest import browser, open_page, snapshot  # noqa: F401
+from tests.browsing import snapshot
 from tests.report.tracing import untraced
+
+pytestmark = pytest.mark.xdist_group("demo")  # One process runs the demonstration, not each.
 
 STAGES = 11
 TIMES = {"seconds", "images_per_second", "peak_memory"}
@@ -37,6 +39,7 @@ def small():
         patch.setattr(demo, "read_recipe", _smaller)
         patch.setattr(demo, "EPOCHS", {"positions": 2, "digits": 2})
         patch.setattr(demo, "IMAGES", 20)
+        patch.setattr(demo, "PHOTOGRAPHS", 2)
         yield patch
 
 
@@ -84,7 +87,7 @@ def test_the_page_is_named_last_and_every_number_in_it_is_of_a_record(ran):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_page_stands_in_a_browser(ran, open_page, width):  # noqa: F811
+def test_the_page_stands_in_a_browser(ran, open_page, width):
     page = open_page((ran / "report.html").as_uri(), width=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator("#panels img").evaluate("one => one.naturalWidth") > 800

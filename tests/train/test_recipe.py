@@ -30,6 +30,7 @@ def test_the_recipes_that_are_promised_are_there():
         "imagenet-resnet50",
         "imagenet-swin-t",
         "mini-imagenet-64",
+        "positions",
     }
 
 

@@ -41,6 +41,8 @@ EPOCHS = {"positions": None, "digits": 20}
 """The data sets, and for how long they are trained on where that is not the recipe's own."""
 IMAGES = 400
 """Images that accuracy and consistency are measured on."""
+PHOTOGRAPHS = 4
+"""Pictures that are attacked."""
 OWN = ("train", "eval", "probe", "audit", "stages.json", "log.txt", "report.html", RECORDS)
 
 
@@ -249,6 +251,7 @@ def _audit(variant: Variant, options: DemoOptions) -> None:
         AuditOptions(
             model=(_model("positions", variant, options),),
             images="photographs" if options.image is None else str(options.image),
+            most=PHOTOGRAPHS,
             defences=("none", *own, "unshared"),
             device="cpu",
             seed=options.seed,

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-SCREENSHOTS = Path(__file__).parents[2] / ".artifacts" / "screenshots"
+SCREENSHOTS = Path(__file__).parents[1] / ".artifacts" / "screenshots"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = [
     "--no-sandbox",
