@@ -7,12 +7,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from mjp.commands.audit_options import AuditOptions
-from mjp.commands.evaluating import label_of, numbers, with_interval
+from mjp.commands.evaluating import label_of, numbers
 from mjp.commands.terminal import results
 from mjp.core.records import Record, Scalar
 from mjp.report.audit_figures import draw_audit
 from mjp.report.audit_page import write_page
 from mjp.report.paper import PRIVACY, PRIVACY_RATIO
+from mjp.report.reading import with_interval
 
 SETTINGS = (
     ("a", "none", "", "φ(∇M(x), x)"),

@@ -10,7 +10,6 @@ from mjp.commands.evaluating import (
     label_of,
     numbers,
     unreadable,
-    with_interval,
 )
 from mjp.commands.options import EvalAccuracyOptions
 from mjp.core.records import Record, append_records
@@ -26,6 +25,7 @@ from mjp.evaluate.jigsaw import (
 from mjp.evaluate.subject import Subject
 from mjp.report import paper
 from mjp.report.jigsaw import draw_curves
+from mjp.report.reading import with_interval
 
 
 def run(options: EvalAccuracyOptions) -> None:
@@ -152,7 +152,7 @@ def jigsaw_table(records: list[Record]) -> Table:
             f"{record.conditions['ratio']:g}",
             with_interval(record.values, "accuracy"),
             with_interval(record.values, "consistency"),
-            with_interval(record.values, "diff_norm", digits=2),
+            with_interval(record.values, "diff_norm", ends=2),
             *([_papers(row) if row and at_papers_ratio else ""] if beside else []),
         )
         before = label

@@ -15,7 +15,6 @@ from mjp.commands.evaluating import (
     label_of,
     numbers,
     unreadable,
-    with_interval,
 )
 from mjp.commands.keeping import Outcome, keep, kept
 from mjp.commands.options import EvalCorruptionsOptions
@@ -42,6 +41,7 @@ from mjp.evaluate.corruption import (
 from mjp.evaluate.subject import Subject, by_view
 from mjp.report import paper
 from mjp.report.corruptions import draw_corruptions
+from mjp.report.reading import with_interval
 
 CLEAN = "clean"
 

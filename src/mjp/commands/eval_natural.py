@@ -12,7 +12,6 @@ from mjp.commands.evaluating import (
     label_of,
     numbers,
     unreadable,
-    with_interval,
 )
 from mjp.commands.options import EvalNaturalOptions
 from mjp.core.errors import DataError
@@ -29,6 +28,7 @@ from mjp.evaluate.confidence import (
 from mjp.evaluate.subject import Subject
 from mjp.report import paper
 from mjp.report.confidence import draw_response_rates
+from mjp.report.reading import with_interval
 
 Answers = tuple[np.ndarray, np.ndarray]
 """Confidence and correctness of each image."""

@@ -11,7 +11,6 @@ from mjp.commands.evaluating import (
     label_of,
     numbers,
     unreadable,
-    with_interval,
 )
 from mjp.commands.options import EvalOutliersOptions
 from mjp.core.records import Record
@@ -21,6 +20,7 @@ from mjp.evaluate.classes import imagenet_synsets
 from mjp.evaluate.confidence import outlier_values, subset_classes
 from mjp.report import paper
 from mjp.report.confidence import draw_outliers
+from mjp.report.reading import with_interval
 
 
 def run(options: EvalOutliersOptions) -> None:

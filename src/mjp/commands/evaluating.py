@@ -205,20 +205,6 @@ def unreadable(problems: Mapping[str, None], out: Path) -> tuple[str, ...]:
     return (f"{len(problems)} images could not be read and were left out: {listed}",)
 
 
-def with_interval(values: Mapping[str, Scalar], name: str, digits: int = 1) -> str:
-    """A value with its interval, as `71.05 [69.1–73.0]`: two words, for narrow terminals.
-
-    Args:
-        digits: of the interval's ends.
-    """
-    value, low, high = (values.get(f"{name}{end}") for end in ("", "_low", "_high"))
-    if not isinstance(value, (int, float)):
-        return "–"
-    if not isinstance(low, (int, float)) or not isinstance(high, (int, float)) or low != low:
-        return f"{value:.2f}"
-    return f"{value:.2f} [{low:.{digits}f}–{high:.{digits}f}]"
-
-
 def label_of(record: Record) -> str:
     """What a record's model is called, for a table: nothing in it is markup."""
     return escape(str(record.conditions["model"]))

@@ -9,7 +9,6 @@ from mjp.core.records import Record
 from mjp.report.audit_words import headline, judge
 from mjp.report.leaks import CEILING, NONE, Audit, Cell, is_measured, mjp_ratio, number, words
 from mjp.report.page import (
-    MISSING,
     Figure,
     Renderer,
     Section,
@@ -20,6 +19,7 @@ from mjp.report.page import (
     write_whole,
 )
 from mjp.report.paper import PRIVACY, PRIVACY_RATIO
+from mjp.report.reading import MISSING
 from mjp.report.runs import RECORDS, Entry
 from mjp.report.sources import Sources
 

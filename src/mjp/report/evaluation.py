@@ -8,7 +8,6 @@ from mjp.report import paper
 from mjp.report.jigsaw import draw_curves
 from mjp.report.leaks import number, words
 from mjp.report.page import (
-    MISSING,
     Column,
     DataTable,
     Renderer,
@@ -17,7 +16,7 @@ from mjp.report.page import (
     drawn,
     embedded,
 )
-from mjp.report.reading import counted, is_clear, label_of, signed, with_interval
+from mjp.report.reading import MISSING, counted, is_clear, label_of, signed, with_interval
 from mjp.report.runs import Run
 
 CHAPTER = "Evaluation"

@@ -15,9 +15,9 @@ from markupsafe import Markup
 
 from mjp.core.errors import ConfigError
 from mjp.core.records import Record
+from mjp.report.reading import MISSING
 from mjp.report.sources import Sources
 
-MISSING = "–"
 TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 

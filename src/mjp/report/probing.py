@@ -7,8 +7,8 @@ from markupsafe import Markup
 from mjp.core.records import Record
 from mjp.report import paper
 from mjp.report.leaks import number, words
-from mjp.report.page import MISSING, Column, DataTable, Renderer, Row, Section, embedded, fixed
-from mjp.report.reading import counted, label_of
+from mjp.report.page import Column, DataTable, Renderer, Row, Section, embedded, fixed
+from mjp.report.reading import MISSING, counted, label_of
 from mjp.report.runs import Run
 
 CHAPTER = "Inside the models"

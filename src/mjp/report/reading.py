@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from mjp.core.records import Record, Scalar
 from mjp.report.leaks import number, words
-from mjp.report.page import MISSING
+
+MISSING = "–"
+"""Stands where there is no number."""
 
 
 def label_of(record: Record) -> str:

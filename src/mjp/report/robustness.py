@@ -8,7 +8,6 @@ from mjp.report import paper
 from mjp.report.corruptions import draw_corruptions
 from mjp.report.leaks import number, words
 from mjp.report.page import (
-    MISSING,
     Column,
     DataTable,
     Renderer,
@@ -18,7 +17,7 @@ from mjp.report.page import (
     embedded,
     fixed,
 )
-from mjp.report.reading import counted, label_of, with_interval
+from mjp.report.reading import MISSING, counted, label_of, with_interval
 from mjp.report.runs import Run
 
 CHAPTER = "Robustness"
