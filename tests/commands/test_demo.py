@@ -143,10 +143,31 @@ def test_other_options_start_over_and_a_broken_note_of_stages_does_not_matter(ra
     progress.add("method", None)
     assert list(demo.Progress(options).records) == ["method"]
     (tmp_path / "log.txt").write_text("of the run before")
+    (tmp_path / "audit" / "J").mkdir(parents=True)
+    (tmp_path / "audit" / "mine").mkdir()
     assert not demo.Progress(replace(options, seed=1)).records
     assert not (tmp_path / "log.txt").exists()
-    (tmp_path / "stages.json").write_text('{"key": ')
-    assert not demo.Progress(options).records
+    assert not (tmp_path / "audit" / "J").exists()
+    assert (tmp_path / "audit" / "mine").exists()
+    for broken in ('{"key": ', "[]", '{"stages": {"method": 3}}'):
+        (tmp_path / "stages.json").write_text(broken)
+        assert not demo.Progress(options).records
+
+
+def test_starting_over_where_no_demonstration_was_removes_nothing(tmp_path):
+    (tmp_path / "audit" / "J").mkdir(parents=True)
+    (tmp_path / "report.html").write_text("somebody's")
+    demo.clear(tmp_path)
+    assert (tmp_path / "audit" / "J").exists()
+    assert (tmp_path / "report.html").read_text() == "somebody's"
+
+
+def test_a_finished_stage_whose_files_are_gone_is_done_again(ran, small, capsys):
+    (ran / "method.png").unlink()
+    page = (ran / "report.html").read_bytes()
+    assert run(ran) == 0
+    assert capsys.readouterr().err.count("(done before)") == STAGES - 1
+    assert (ran / "report.html").read_bytes() == page
 
 
 def test_the_method_on_a_photograph_has_exact_zeros(ran):

@@ -5,8 +5,8 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass, replace
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -43,7 +43,9 @@ IMAGES = 400
 """Images that accuracy and consistency are measured on."""
 PHOTOGRAPHS = 4
 """Pictures that are attacked."""
-OWN = ("train", "eval", "probe", "audit", "stages.json", "log.txt", "report.html", RECORDS)
+NOTE = "stages.json"
+"""Says which stages are finished, and that a folder is of a demonstration."""
+FILES = (METHOD_FILE, PANELS_FILE, "panels.svg", "log.txt", "report.html", RECORDS, NOTE)
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,13 @@ class Stage:
 
     Args:
         title: what it does, in words.
+        leaves: a file that is there once it is finished.
         work: does it; gives a record of the demonstration's own, if it has one.
     """
 
     name: str
     title: str
+    leaves: Path
     work: Callable[[], Record | None]
 
 
@@ -73,7 +77,7 @@ def run(options: DemoOptions) -> None:
     done = Progress(options)
     stages = _stages(options)
     for place, stage in enumerate(stages, 1):
-        reused = stage.name in done.records
+        reused = stage.name in done.records and stage.leaves.is_file()
         mark = " (done before)" if reused else ""
         print(f"mjp: [{place}/{len(stages)}] {stage.title}{mark}", file=sys.stderr, flush=True)
         if not reused:
@@ -87,15 +91,20 @@ def run(options: DemoOptions) -> None:
 
 
 def clear(out: Path) -> None:
-    """Removes what a demonstration wrote, and nothing else."""
-    pictures = [Path(name).with_suffix(end).name for name in (METHOD_FILE, PANELS_FILE)
-                for end in (".png", ".svg")]  # fmt: skip
-    for name in (*OWN, *pictures):
-        path = out / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+    """Removes what a demonstration wrote, and nothing else; nothing where there was none."""
+    if not (out / NOTE).is_file():
+        return
+    for folder in (
+        *(_trained(out, data, variant) for data in EPOCHS for variant in MODELS),
+        *(_evaluated(out, data) for data in EPOCHS),
+        *(_audited(out, variant) for variant in MODELS),
+        _probed(out),
+    ):
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # Other things of the person's may be beside it.
+            folder.parent.rmdir()
+    for name in FILES:
+        (out / name).unlink(missing_ok=True)
 
 
 class Progress:
@@ -105,27 +114,29 @@ class Progress:
     """
 
     def __init__(self, options: DemoOptions) -> None:
-        self._file = options.out / "stages.json"
-        told = {name: str(value) for name, value in asdict(options).items() if name != "fresh"}
-        if options.image is not None:
-            told["image"] = f"{options.image.resolve()} {options.image.stat().st_mtime_ns}"
-        self._key = {**told, "mjp": __version__, "torch": torch.__version__}
+        self._file = options.out / NOTE
+        image = options.image
+        self._key = {
+            "ratio": options.ratio,
+            "seed": options.seed,
+            "image": None if image is None else f"{image.resolve()} {image.stat().st_mtime_ns}",
+            "mjp": __version__,
+            "torch": torch.__version__,
+        }
         self.records: dict[str, Record | None] = {}
-        body = self._read()
-        if body.get("key") == self._key:
-            for name, one in body["stages"].items():
-                self.records[name] = Record(**one) if one else None
-        elif body:
-            print("mjp: other options than before; starting over", file=sys.stderr)
-            clear(options.out)
-            claim(options.out)
-
-    def _read(self) -> dict:  # type: ignore[type-arg]
+        if not self._file.is_file():
+            return
         try:
             body = json.loads(self._file.read_text(encoding="utf-8"))
-            return body if isinstance(body, dict) and isinstance(body.get("stages"), dict) else {}
-        except (OSError, ValueError):
-            return {}
+            if body["key"] == self._key:
+                stages = body["stages"].items()
+                self.records = {name: Record(**one) if one else None for name, one in stages}
+                return
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass  # What cannot be read says nothing of what is done.
+        print("mjp: other options than before; starting over", file=sys.stderr)
+        clear(options.out)
+        claim(options.out)
 
     def add(self, name: str, record: Record | None) -> None:
         """Notes that a stage is finished."""
@@ -161,6 +172,7 @@ def _stages(options: DemoOptions) -> list[Stage]:
         Stage(
             "method",
             "the method on a photograph",
+            out / METHOD_FILE,
             lambda: show_method(out, options.image, options.ratio, seed),
         )
     ]
@@ -170,21 +182,44 @@ def _stages(options: DemoOptions) -> list[Stage]:
             title = f"training on {data}, {'without' if variant == 'A' else 'with'} MJP"
             folder = _trained(out, data, variant)
             stages.append(
-                Stage(f"train {data} {variant}", title, lambda r=recipe, f=folder: _train(r, f))  # type: ignore[misc]
+                Stage(
+                    f"train {data} {variant}",
+                    title,
+                    folder / "final" / "config.json",
+                    lambda recipe=recipe, folder=folder: _train(recipe, folder),  # type: ignore[misc]
+                )
             )
     for data in EPOCHS:
         title = f"accuracy and jigsaws on {data}"
-        stages.append(Stage(f"eval {data}", title, lambda d=data: _evaluate(d, options)))  # type: ignore[misc]
-    stages.append(Stage("probe", "what the position embeddings learned", lambda: _probe(options)))
+        left = _evaluated(out, data) / RECORDS
+        stages.append(Stage(f"eval {data}", title, left, lambda d=data: _evaluate(d, options)))  # type: ignore[misc]
+    title = "what the position embeddings learned"
+    stages.append(Stage("probe", title, _probed(out) / RECORDS, lambda: _probe(options)))
     for variant, label in MODELS.items():
         title = f"attacking the gradients of the {label}"
-        stages.append(Stage(f"audit {variant}", title, lambda one=variant: _audit(one, options)))  # type: ignore[misc]
-    panels = Stage("panels", "four panels", lambda: show_panels(out, options.ratio))
+        left = _audited(out, variant) / "report.html"
+        stages.append(
+            Stage(f"audit {variant}", title, left, lambda v=variant: _audit(v, options))  # type: ignore[misc]
+        )
+    left = out / PANELS_FILE
+    panels = Stage("panels", "four panels", left, lambda: show_panels(out, options.ratio))
     return [*stages, panels]
 
 
 def _trained(out: Path, data: str, variant: Variant) -> Path:
     return out / "train" / f"{data}-{variant}"
+
+
+def _evaluated(out: Path, data: str) -> Path:
+    return out / "eval" / data
+
+
+def _probed(out: Path) -> Path:
+    return out / "probe" / "positions"
+
+
+def _audited(out: Path, variant: Variant) -> Path:
+    return out / "audit" / variant
 
 
 def _recipe(data: str, variant: Variant, options: DemoOptions) -> Recipe:
@@ -213,7 +248,7 @@ def _model(data: str, variant: Variant, options: DemoOptions) -> str:
 
 
 def _evaluate(data: str, options: DemoOptions) -> None:
-    out = options.out / "eval" / data
+    out = _evaluated(options.out, data)
     shutil.rmtree(out, ignore_errors=True)  # Of a run that was stopped.
     eval_accuracy.run(
         EvalAccuracyOptions(
@@ -231,7 +266,7 @@ def _evaluate(data: str, options: DemoOptions) -> None:
 
 
 def _probe(options: DemoOptions) -> None:
-    out = options.out / "probe"
+    out = _probed(options.out)
     shutil.rmtree(out, ignore_errors=True)
     probe_positions.run(
         ProbePositionsOptions(
@@ -245,7 +280,7 @@ def _audit(variant: Variant, options: DemoOptions) -> None:
     moved = f"{options.ratio:g}"
     ratios = dict.fromkeys(("0.03", "0.09", moved))
     own = [f"shuffle={moved}"] if variant == "A" else [f"mjp={one}" for one in ratios]
-    out = options.out / "audit" / variant
+    out = _audited(options.out, variant)
     (out / RECORDS).unlink(missing_ok=True)
     audit.run(
         AuditOptions(
