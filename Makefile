@@ -9,7 +9,7 @@ READY := .venv/.ready
 help: ## Show this list.
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(READY) ## Train, measure and attack two small ViTs; names the page it made. Minutes.
+demo: $(READY) ## Train, measure and attack small ViTs, plain and with MJP; names the page it made.
 	$(BIN)/mjp demo
 
 serve: $(READY) ## A page to try attacks and defences on your own picture, on this machine.

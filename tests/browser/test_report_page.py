@@ -15,8 +15,8 @@ PHONE, DESK = 390, 1280
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     made.everything(folder / "runs")
-    path = write_report([folder / "runs"], folder / "report.html", command="mjp report runs")
-    return path.as_uri()
+    report = write_report([folder / "runs"], folder / "report.html", command="mjp report runs")
+    return report.path.as_uri()
 
 
 @pytest.mark.parametrize(("width", "dark"), [(DESK, False), (DESK, True), (PHONE, False)])

@@ -9,6 +9,7 @@ from PIL import Image
 
 from mjp.cli import main
 from mjp.commands import demo
+from mjp.core.errors import ConfigError
 from mjp.report.runs import RECORDS
 from mjp.train.recipe import read_recipe
 from tests.browsing import snapshot
@@ -137,7 +138,7 @@ def test_a_demonstration_that_was_interrupted_goes_on(ran, small, capsys):
     assert (ran / "report.html").read_bytes() == page
 
 
-def test_other_options_start_over_and_a_broken_note_of_stages_does_not_matter(ran, tmp_path):
+def test_other_options_are_refused_and_a_broken_note_of_stages_does_not_matter(tmp_path):
     options = demo.DemoOptions(out=tmp_path)
     progress = demo.Progress(options)
     progress.add("method", None)
@@ -145,7 +146,10 @@ def test_other_options_start_over_and_a_broken_note_of_stages_does_not_matter(ra
     (tmp_path / "log.txt").write_text("of the run before")
     (tmp_path / "audit" / "J").mkdir(parents=True)
     (tmp_path / "audit" / "mine").mkdir()
-    assert not demo.Progress(replace(options, seed=1)).records
+    with pytest.raises(ConfigError, match="holds a demonstration with seed 0; start over with"):
+        demo.Progress(replace(options, seed=1))
+    assert list(demo.Progress(replace(options, out=tmp_path / ".")).records) == ["method"]
+    demo.clear(tmp_path)
     assert not (tmp_path / "log.txt").exists()
     assert not (tmp_path / "audit" / "J").exists()
     assert (tmp_path / "audit" / "mine").exists()

@@ -1,6 +1,7 @@
 """`mjp report`: one page from whatever runs there are, and never a crash over what is broken."""
 
 import json
+import os
 import random
 import re
 
@@ -17,8 +18,8 @@ EVIL = "<script>alert(1)</script>\"'><img src=https://x.test/a.png>"
 
 
 def page_of(tmp_path, *folders):
-    path = write_report(folders, tmp_path / "page.html", command="mjp report runs")
-    return path.read_text(encoding="utf-8")
+    report = write_report(folders, tmp_path / "page.html", command="mjp report runs")
+    return report.path.read_text(encoding="utf-8")
 
 
 def sections(page):
@@ -210,3 +211,25 @@ def test_a_page_cannot_take_the_place_of_a_folder(tmp_path, capsys):
         main(["report", str(tmp_path / "eval"), "--out", str(tmp_path)])
     assert caught.value.code == 2
     assert "is a folder; name a file" in capsys.readouterr().err
+
+
+def test_a_page_cannot_take_the_place_of_a_pipe_or_a_device(tmp_path, capsys):
+    made.evaluation(tmp_path / "eval")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SystemExit) as caught:
+        main(["report", str(tmp_path / "eval"), "--out", str(tmp_path / "pipe")])
+    assert caught.value.code == 2
+    assert "is no ordinary file" in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_page_without_a_single_record_is_written_and_fails(tmp_path, capsys):
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "records.jsonl").write_bytes(bytes(range(256)) * 20)
+    with pytest.raises(SystemExit) as caught:
+        main(["report", str(tmp_path / "junk"), "--out", str(tmp_path / "page.html")])
+    assert caught.value.code == 1
+    out, err = capsys.readouterr()
+    assert out == f"report: {tmp_path / 'page.html'}\n"
+    assert "no record, perhaps cut off" in err
+    assert "not one record" in err

@@ -1,4 +1,4 @@
-"""`mjp demo`: two small ViTs trained, measured and attacked on this machine; one page on it."""
+"""`mjp demo`: small ViTs trained, measured and attacked on this machine; one page on it."""
 
 import json
 import shlex
@@ -84,10 +84,10 @@ def run(options: DemoOptions) -> None:
             done.add(stage.name, _carried_out(stage, options))
     _write_records(options.out, list(done.records.values()))
     command = shlex.join(["mjp", *sys.argv[1:]])
-    page = write_report([options.out], options.out / "report.html", command=command)
+    report = write_report([options.out], options.out / "report.html", command=command)
     for finding in findings(find_runs([options.out])):
         print(finding.text)
-    print(f"report: {page}")
+    print(f"report: {report.path}")
 
 
 def clear(out: Path) -> None:
@@ -110,7 +110,8 @@ def clear(out: Path) -> None:
 class Progress:
     """The stages that are finished, with their records, in a file.
 
-    They count only for the same options, code and torch; otherwise the demonstration starts over.
+    They count only for the same options, code and torch; anything else is refused, so that nothing
+    is lost by a slip.
     """
 
     def __init__(self, options: DemoOptions) -> None:
@@ -128,15 +129,17 @@ class Progress:
             return
         try:
             body = json.loads(self._file.read_text(encoding="utf-8"))
-            if body["key"] == self._key:
-                stages = body["stages"].items()
-                self.records = {name: Record(**one) if one else None for name, one in stages}
-                return
+            before, stages = dict(body["key"]), body["stages"].items()
+            self.records = {name: Record(**one) if one else None for name, one in stages}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # What cannot be read says nothing of what is done.
-        print("mjp: other options than before; starting over", file=sys.stderr)
-        clear(options.out)
-        claim(options.out)
+            return  # What cannot be read says nothing of what is done.
+        changed = [name for name in self._key if before.get(name) != self._key[name]]
+        if changed:
+            told = ", ".join(f"{name} {before.get(name)}" for name in changed)
+            raise ConfigError(
+                f"{options.out} holds a demonstration with {told}; start over with --fresh, or "
+                "choose another --out"
+            )
 
     def add(self, name: str, record: Record | None) -> None:
         """Notes that a stage is finished."""

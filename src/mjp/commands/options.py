@@ -15,7 +15,7 @@ Variant = Literal["A", "B", "C", "D", "E", "F", "G", "H", "I", "J"]
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """Train two small ViTs, with and without MJP, measure and attack them, and write one page.
+    """Train small ViTs without and with MJP, measure and attack them, and write one page.
 
     A few minutes on two CPU cores. What is finished is not done again: the command goes on where
     it was stopped.

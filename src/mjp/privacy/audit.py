@@ -264,6 +264,7 @@ def examine(
             "reason": result.reason,
             "fidelity": scene.fidelity[row],
             "masked_patches": int(scene.masked[row].sum()),
+            "patches": scene.masked.shape[1],
             "mask_recovered": _mask_found(scene, result, row),
             **dict(result.facts),
             **scores.get(row, {}),
@@ -296,6 +297,8 @@ def score(
     if bool(masked.any()):
         columns["psnr_masked"] = metrics.psnr_where(images, truth, masked, public.grid)
         columns["psnr_unmasked"] = metrics.psnr_where(images, truth, ~masked, public.grid)
+        colour = truth.mean(dim=(2, 3), keepdim=True).expand_as(truth)
+        columns["guess_unmasked"] = metrics.psnr_where(colour, truth, ~masked, public.grid)
     lists = {name: values.double().tolist() for name, values in columns.items()}
     return [{name: values[place] for name, values in lists.items()} for place in range(len(rows))]
 

@@ -12,10 +12,13 @@ from mjp.privacy.verdict import level_of, verdict
 
 WITH_INTERVAL = ("psnr", "ssim")
 MEANS = (
-    *("mse", "fft2d", "lpips", "psnr_masked", "psnr_unmasked", "masked_patches", "mask_recovered"),
+    *("mse", "fft2d", "lpips", "psnr_masked", "psnr_unmasked", "guess_unmasked", "mask_recovered"),
+    *("masked_patches", "patches"),
     *("client_mse", "client_psnr", "client_ssim", "client_fft2d", "client_lpips"),
     *("identified_pixels", "identified_features"),
 )
+MOST_OF_IT = 0.5
+"""Share of the patches from which what is outside a mask counts as the picture."""
 MEDIANS = ("rank", "rank_needed", "condition", "seconds")
 
 
@@ -59,17 +62,31 @@ def _words(
     """Level and verdict, of what came back best: the picture, its unmasked part, or its jigsaw."""
     own, unmasked, client = (found.get(n) for n in ("psnr", "psnr_unmasked", "client_psnr"))
     told, part = (own, "") if isinstance(own, float) else (None, "")
+    best = max(baselines.values())
+    share = _share_unmasked(found)
     # Every patch, in the wrong order, is more than the patches that stayed.
     for part_of, other in (("shuffled", client), ("unmasked", unmasked)):
+        if part_of == "unmasked" and share < MOST_OF_IT:
+            continue
         if told is not None and isinstance(other, float) and other > told + 3:
             told, part = other, part_of
-    best = max(baselines.values())
+    guess = found.get("guess_unmasked")
+    if part == "unmasked" and isinstance(guess, float):
+        best = max(best, guess)
     level = level_of(told, best)
     knows = bool(conditions.get("knows_defence")) and conditions.get("defence") != "none"
     return {
         "level": level,
-        "verdict": verdict(level, told, best, knows_defence=knows, part=part),
+        "verdict": verdict(level, told, best, knows_defence=knows, part=part, share=share),
     }
+
+
+def _share_unmasked(found: Mapping[str, Scalar]) -> float:
+    """Of the patches, as far as it was recorded."""
+    masked, patches = found.get("masked_patches"), found.get("patches")
+    if not isinstance(masked, float) or not isinstance(patches, float) or not patches:
+        return 1.0
+    return 1 - masked / patches
 
 
 def _interval(name: str, column: list[float], seed: int) -> dict[str, Scalar]:

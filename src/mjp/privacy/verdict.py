@@ -29,20 +29,26 @@ def level_of(psnr: float | None, baseline: float) -> Level:
 
 
 def verdict(
-    level: Level, psnr: float | None, baseline: float, *, knows_defence: bool, part: str = ""
+    level: Level,
+    psnr: float | None,
+    baseline: float,
+    *,
+    knows_defence: bool,
+    part: str = "",
+    share: float = 1.0,
 ) -> str:
     """A sentence on what an attacker gets.
 
     Args:
         part: `unmasked` where the number is of the patches that no mask hides; `shuffled` where
             it is of the picture as the client had shuffled it.
+        share: of the picture that no mask hides.
     """
     who = "An attacker who knows the defence" if knows_defence else "An attacker"
     if psnr is None:
         return "This attack does not apply here, which says nothing about others."
-    of = {"": "", "unmasked": " outside the mask", "shuffled": ", its patches in shuffled order"}[
-        part
-    ]
+    outside = f" outside the mask ({share:.0%} of it)".replace("%", " %")
+    of = {"": "", "unmasked": outside, "shuffled": ", its patches in shuffled order"}[part]
     told = {
         "recovered": f"{who} recovers the picture{of}: {psnr:.0f} dB.",
         "recognisable": f"{who} recovers a recognisable picture{of}: {psnr:.0f} dB.",

@@ -54,13 +54,18 @@ def _grids(
         if record.kind == "audit image" and int(str(record.conditions["number"])) < len(names):
             key = (str(record.conditions["model"]), str(record.conditions["defence"]))
             groups.setdefault(key, []).append(record)
-    for place, ((model, _), own) in enumerate(groups.items()):
+    for (model, _), every in groups.items():
+        # Attacks that apply to none of the pictures are told of in a table.
+        some = {r.conditions["attack"] for r in every if isinstance(r.values.get("psnr"), float)}
+        own = [r for r in every if r.conditions["attack"] in some]
+        if not own:
+            continue
         rows = [
             _row(number, name, [r for r in own if r.conditions["number"] == number], folder)
             for number, name in enumerate(names)
         ]
         title = f"{model}: {own[0].conditions['defence_title']}"
-        for path in draw_grid([r for r in rows if r], out, f"grid-{place + 1}"):
+        for path in draw_grid([r for r in rows if r], out, f"grid-{len(found) + 1}"):
             found[title] = path
     return found
 

@@ -154,7 +154,9 @@ def audit_sections(
     }
     macros = renderer.macros("audit.html", **values)
     reference = renderer.macros("audit_reference.html", **values)
+    measured = any(number(one.values, "top1") is not None for one in audit.accuracies.values())
     empty = {"pictures": not grids, "split": not values["split"]}
+    empty["cost"] = bool(audit.accuracies) and not measured and not _costs(audit)
     return [
         Section(
             name, title, getattr(macros if name in MEASURED else reference, f"on_{name}")(), chapter
@@ -162,6 +164,17 @@ def audit_sections(
         for name, title in TITLES.items()
         if not empty.get(name)
     ]
+
+
+def _costs(audit: Audit) -> bool:
+    """Whether a defence takes anything from the gradient, or promises anything."""
+    told = [
+        (number(one.values, "fidelity"), number(one.values, "epsilon"))
+        for one in audit.accuracies.values()
+    ]
+    return any(
+        epsilon is not None or (kept is not None and kept < 0.9995) for kept, epsilon in told
+    )
 
 
 def _figure(name: str, path: Path) -> Figure:

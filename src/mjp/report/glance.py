@@ -54,7 +54,8 @@ def _runs(runs: Sequence[Run]) -> DataTable:
     rows = []
     for run in runs:
         kinds = {kind.split()[0] for kind in run.kinds}
-        state = f"{len(run.problems)} problems" if run.problems else "whole"
+        count = len(run.problems)
+        state = f"{count} problem{'s' if count > 1 else ''}" if count else "whole"
         replaced = f"; {run.replaced} replaced by later ones" if run.replaced else ""
         held = f"{len(run.entries)} records{replaced}"
         rows.append(Row((run.name, ", ".join(sorted(kinds)) or "nothing", held, state)))
@@ -125,7 +126,7 @@ def _leaks(audit: Audit) -> Iterator[Finding]:
             verdict = judge(audit, model, defence)
             cell = audit.gravest(model, defence)
             records = () if cell is None else (cell.record,)
-            yield Finding(f"{model}, {verdict.title}: {verdict.sentence}", records)
+            yield Finding(f"{model} ({verdict.title}): {verdict.sentence}", records)
 
 
 def other_sections(runs: Sequence[Run], known: set[str], renderer: Renderer) -> list[Section]:

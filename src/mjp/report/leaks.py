@@ -106,6 +106,8 @@ class Cell:
     def above_baseline(self, name: str = "psnr", margin: float = 0.0) -> bool:
         """Whether this PSNR is better than a trivial guess."""
         psnr, baseline = self.number(name), self.baseline
+        if name == "psnr_unmasked" and (guess := self.number("guess_unmasked")) is not None:
+            baseline = guess  # Of the same patches.
         return psnr is not None and (baseline is None or psnr > baseline + margin)
 
     @property

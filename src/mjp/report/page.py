@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from mjp.core.errors import ConfigError
+from mjp.core.errors import ConfigError, MjpError
 from mjp.core.records import Record
 from mjp.report.reading import MISSING
 from mjp.report.sources import Sources
@@ -161,10 +161,13 @@ def embedded(path: Path, alt: str, caption: str) -> Figure:
 
 def write_whole(path: Path, text: str) -> Path:
     """Writes a page, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise MjpError(f"the page cannot be written to {path}: {error.strerror}") from error
     return path
 
 

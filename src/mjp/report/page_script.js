@@ -2,10 +2,15 @@
 /* Sorting of tables, Escape for enlarged figures, and links into folded parts. All of the page can
    be read without it. */
 
+const CLOCK = /^(?:(\d+):)?(\d+):(\d\d)$/;
 const NUMBER = /[-+−]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?/i;
 
 function valueOf(row, column) {
   const text = (row.cells[column] ? row.cells[column].innerText : "").trim();
+  const time = text.match(CLOCK);
+  if (time) {
+    return 3600 * Number(time[1] ?? 0) + 60 * Number(time[2]) + Number(time[3]);
+  }
   const found = text.match(NUMBER);
   if (found && text.search(NUMBER) < 3) {
     return Number(found[0].replace("−", "-").replace(/,/g, ""));

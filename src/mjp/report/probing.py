@@ -42,10 +42,10 @@ def probing_sections(runs: Sequence[Run], renderer: Renderer) -> list[Section]:
 
 def _positions(runs: Sequence[Run], renderer: Renderer) -> Markup:
     body = renderer.paragraphs(
-        "If a linear regression can tell from an embedding where it belongs, the model has learned "
-        "the grid, and whoever sees the table’s gradient can place patches. “Always the middle” is "
-        "what not knowing anything scores; the 1-D error counts patches in reading order, the 2-D "
-        "error cells of the grid."
+        "If a linear regression can tell from an embedding where it belongs, the table has learned "
+        "the grid. (An attacker does not need that: the rows of the table’s gradient are in order "
+        "whatever was learned.) “Always the middle” is what not knowing anything scores; the 1-D "
+        "error counts patches in reading order, the 2-D error cells of the grid."
     )
     body += renderer.table(
         positions_table([one for run in runs for one in run.of("probe positions")])
@@ -54,8 +54,7 @@ def _positions(runs: Sequence[Run], renderer: Renderer) -> Markup:
         for name, caption in FIGURES.items():
             path = run.folder / f"{name}.svg"
             if path.is_file():
-                alt = f"{name}: figure of the position embeddings, {run.name}"
-                body += renderer.figure(embedded(path, alt, caption))
+                body += renderer.figure(embedded(path, caption, caption))
     return body
 
 

@@ -26,7 +26,9 @@ def training_sections(runs: Sequence[Run], renderer: Renderer) -> list[Section]:
         return []
     body = renderer.paragraphs(
         "Each line is one run. Where two differ in nothing but MJP, the difference is MJP’s, and "
-        "that of one seed: it says that training works, not that one is better."
+        "that of one seed: it says that training works, not that one is better. Accuracies here "
+        "are of the validation during training; evaluations elsewhere on this page may draw other "
+        "images of the same set, and compute in another precision."
     )
     curves = {_short(run, found): run.of("train epoch") for run in found}
     with drawn(lambda out: draw_training(curves, out)) as paths:

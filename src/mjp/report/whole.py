@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mjp.core.errors import MjpError
@@ -31,8 +32,22 @@ BROKEN = (KeyError, ValueError, TypeError, AttributeError, IndexError, OSError, 
 """What records that are not as they should be lead to."""
 
 
-def write_report(paths: Sequence[Path], out: Path, *, command: str, title: str = "") -> Path:
-    """Writes the page on all runs that these folders hold; its path.
+@dataclass(frozen=True)
+class Report:
+    """A page that was written.
+
+    Args:
+        records: that it is made of.
+        problems: that it tells of, in sentences.
+    """
+
+    path: Path
+    records: int
+    problems: tuple[str, ...]
+
+
+def write_report(paths: Sequence[Path], out: Path, *, command: str, title: str = "") -> Report:
+    """Writes the page on all runs that these folders hold.
 
     Args:
         out: the page.
@@ -65,7 +80,8 @@ def write_report(paths: Sequence[Path], out: Path, *, command: str, title: str =
         title=title or f"mjp: {names}",
         command=command,
     )
-    return write_whole(out, page)
+    count = sum(len(run.entries) for run in runs)
+    return Report(write_whole(out, page), count, tuple(problems))
 
 
 def _ordered(first: list[Section], others: list[Section]) -> list[Section]:
@@ -77,10 +93,10 @@ def _ordered(first: list[Section], others: list[Section]) -> list[Section]:
 def _lead(runs: Sequence[Run], demo: bool) -> str:
     if demo:
         return (
-            "Two small vision transformers were trained on this machine, with and without MJP "
-            "position embeddings; then their accuracy, their answers to jigsaws and their position "
-            "embeddings were measured, and their gradients attacked. All pictures and numbers "
-            "below come from that."
+            "Two pairs of small vision transformers were trained on this machine, one pair on each "
+            "of two data sets, without and with MJP position embeddings; then their accuracy, "
+            "their answers to jigsaws and their position embeddings were measured, and gradients "
+            "attacked. All pictures and numbers below come from that."
         )
     count = sum(len(run.entries) for run in runs)
     noun = "run" if len(runs) == 1 else "runs"

@@ -109,7 +109,8 @@ def _warn(host: str) -> None:
     where = "every address of this machine" if host in EVERYWHERE else host
     print(
         f"mjp: listening on {where}: there is no log-in and no encryption, so everybody who can "
-        "reach it can use it",
+        "reach it can use it; browsers may call it by its address, and by names given with "
+        "--allow-host",
         file=sys.stderr,
     )
 

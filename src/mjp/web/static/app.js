@@ -189,6 +189,7 @@ function stop() {
 function cancel() {
   stop();
   byId("results").removeAttribute("aria-busy");
+  byId("run-about").textContent = "Cancelled. Press Run to start again.";
   say("Cancelled.");
 }
 
@@ -256,7 +257,6 @@ function showEnd(job) {
 
 function showResult(request, job) {
   const { result } = job;
-  problem(null);
   byId("outcome").className = `columns ${result.level.replaceAll(" ", "-")}`;
   byId("level").textContent = result.level;
   byId("setting").textContent = `${job.attack}, ${job.defence === "none" ? "no defence" : job.defence}`;
@@ -351,7 +351,7 @@ function listen() {
   byId("amount-number").addEventListener("change", () => showAmount(amount()));
   for (const id of ["attack", "model"]) byId(id).addEventListener("change", changed);
   for (const id of ["rounds", "steps", "seed"]) byId(id).addEventListener("change", changed);
-  byId("choices").addEventListener("submit", (event) => { event.preventDefault(); run(); });
+  byId("choices").addEventListener("submit", (event) => { event.preventDefault(); problem(null); run(); });
   byId("cancel").addEventListener("click", () => { cancel(); byId("run").focus(); });
   byId("trace").addEventListener("click", trace);
   byId("alert").querySelector("button").addEventListener("click", () => problem(null));
