@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -176,7 +177,7 @@ def _stages(options: DemoOptions) -> list[Stage]:
             "method",
             "the method on a photograph",
             out / METHOD_FILE,
-            lambda: show_method(out, options.image, options.ratio, seed),
+            partial(show_method, out, options.image, options.ratio, seed),
         )
     ]
     for data in EPOCHS:
@@ -189,23 +190,21 @@ def _stages(options: DemoOptions) -> list[Stage]:
                     f"train {data} {variant}",
                     title,
                     folder / "final" / "config.json",
-                    lambda recipe=recipe, folder=folder: _train(recipe, folder),  # type: ignore[misc]
+                    partial(_train, recipe, folder),
                 )
             )
     for data in EPOCHS:
         title = f"accuracy and jigsaws on {data}"
         left = _evaluated(out, data) / RECORDS
-        stages.append(Stage(f"eval {data}", title, left, lambda d=data: _evaluate(d, options)))  # type: ignore[misc]
+        stages.append(Stage(f"eval {data}", title, left, partial(_evaluate, data, options)))
     title = "what the position embeddings learned"
-    stages.append(Stage("probe", title, _probed(out) / RECORDS, lambda: _probe(options)))
+    stages.append(Stage("probe", title, _probed(out) / RECORDS, partial(_probe, options)))
     for variant, label in MODELS.items():
         title = f"attacking the gradients of the {label}"
         left = _audited(out, variant) / "report.html"
-        stages.append(
-            Stage(f"audit {variant}", title, left, lambda v=variant: _audit(v, options))  # type: ignore[misc]
-        )
+        stages.append(Stage(f"audit {variant}", title, left, partial(_audit, variant, options)))
     left = out / PANELS_FILE
-    panels = Stage("panels", "four panels", left, lambda: show_panels(out, options.ratio))
+    panels = Stage("panels", "four panels", left, partial(show_panels, out, options.ratio))
     return [*stages, panels]
 
 

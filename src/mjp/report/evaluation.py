@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
+from markupsafe import Markup
+
 from mjp.core.records import Record
 from mjp.report import paper
 from mjp.report.jigsaw import draw_curves
@@ -40,7 +42,7 @@ def evaluation_sections(runs: Sequence[Run], renderer: Renderer) -> list[Section
     ]
 
 
-def _body(records: list[Record], renderer: Renderer):  # type: ignore[no-untyped-def]
+def _body(records: list[Record], renderer: Renderer) -> Markup:
     clean = [one for one in records if one.kind == "eval accuracy"]
     jigsaws = [one for one in records if one.kind == "eval jigsaw"]
     differences = [one for one in records if one.kind == "eval difference"]

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
+from markupsafe import Markup
+
 from mjp.core.records import Record
 from mjp.report import paper
 from mjp.report.corruptions import draw_corruptions
@@ -60,9 +62,9 @@ def _drawable(records: Sequence[Record]) -> list[Record]:
     return [one for one in records if label_of(one) in whole]
 
 
-def _files(runs: Sequence[Run], kind: str, renderer: Renderer):  # type: ignore[no-untyped-def]
+def _files(runs: Sequence[Run], kind: str, renderer: Renderer) -> Markup:
     """Figures that the evaluation left beside its records."""
-    body = renderer.paragraphs()
+    body = Markup()
     for run in runs:
         if run.of(kind):
             for path in sorted(run.folder.glob("*.svg")):
