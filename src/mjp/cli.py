@@ -29,6 +29,7 @@ from mjp.commands.options import (
     TrainOptions,
 )
 from mjp.commands.serve_options import ServeOptions
+from mjp.commands.study_options import StudyOptions
 from mjp.core.errors import CheckpointError, ConfigError, MjpError
 from mjp.core.interruption import StoppedError
 from mjp.train.recipe import Recipe, read_recipe, with_variant
@@ -75,6 +76,7 @@ _RUNNERS = {
     ReportOptions: "mjp.commands.report",
     BenchAuditOptions: "mjp.commands.bench_audit",
     ServeOptions: "mjp.web.serving",
+    StudyOptions: "mjp.commands.study",
 }
 
 _EXTRAS = {
@@ -149,6 +151,7 @@ def _verbs(name: str, recipe: Recipe) -> Any:
             ),
         ]
         | Annotated[AuditOptions, subcommand("audit")]
+        | Annotated[StudyOptions, subcommand("study")]
         | Annotated[ReportOptions, subcommand("report")]
         | Annotated[ServeOptions, subcommand("serve")]
         | Annotated[

@@ -29,7 +29,11 @@ def test_the_recipes_that_are_promised_are_there():
         "imagenet-deit-ti",
         "imagenet-resnet50",
         "imagenet-swin-t",
+        "mini-imagenet-16x16",
         "mini-imagenet-64",
+        "mini-imagenet-64-resnet50",
+        "mini-imagenet-64-swin",
+        "mini-imagenet-finetune",
         "positions",
     }
 

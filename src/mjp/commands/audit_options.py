@@ -19,8 +19,10 @@ class AuditOptions(ModelOptions):
 
     model: Models = ("deit_small_patch16_224@random",)
     """A folder (of a training run, or written by mjp.save or timm), a timm name, hf-hub:NAME,
-    local-dir:PATH, or import:MODULE:FUNCTION, which gives an nn.Module of yours. NAME@FILE takes
-    the weights from a file, LABEL=MODEL gives it a name in the results."""
+    local-dir:PATH, pretrained:NAME for a trained model of the package (mini-imagenet-plain,
+    mini-imagenet-mjp; closed forms need --size 48 48 there, for fewer patches than width), or
+    import:MODULE:FUNCTION, which gives an nn.Module of yours. NAME@FILE takes the weights from a
+    file, LABEL=MODEL gives it a name in the results."""
     images: str = "photographs"
     """Pictures: a file, a folder, a Parquet or tar file, or photographs, which are bundled."""
     most: int = 4

@@ -30,12 +30,17 @@ from mjp.report.reading import with_interval
 
 def run(options: EvalAccuracyOptions) -> None:
     """Measures, prints, draws."""
+    carry_out(options)
+
+
+def carry_out(options: EvalAccuracyOptions) -> dict[str, Scores]:
+    """Measures, prints, draws; gives the scores of every model, image by image."""
     settings = JigsawSettings(options.ratios, options.draws, options.seed)
     with evaluation(options, options.out, patch=options.patch, jigsaw=options.jigsaw) as work:
         source = work.open()
         scores, found = measure(work, source, settings, options)
         if not work.team.leads:
-            return
+            return scores
     records = [record for subject in work.subjects for record in found[subject.label]]
     differences = _differences(work, source, scores, settings)
     tables = [accuracy_table(records, source, images_shown(settings) - 1)]
@@ -53,6 +58,7 @@ def run(options: EvalAccuracyOptions) -> None:
         notes,
         unwritten=differences,
     )
+    return scores
 
 
 def measure(

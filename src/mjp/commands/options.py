@@ -43,6 +43,9 @@ class ReportOptions:
     """The page."""
     title: str = ""
     """Its heading, if not the names of the runs."""
+    into: Path | None = None
+    """A Markdown document to fill with a study's tables, verdicts and figures, in place of the
+    page: between <!-- study: ablation --> and <!-- end -->, and so on."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +177,9 @@ class ModelOptions:
     """Which models are looked at, and how."""
 
     model: Models
-    """A folder (of a training run, or written by mjp.save or timm), a timm name, hf-hub:NAME or
-    local-dir:PATH. NAME@FILE takes the weights from a file, LABEL=MODEL gives it a name in the
+    """A folder (of a training run, or written by mjp.save or timm), a timm name, hf-hub:NAME,
+    local-dir:PATH, or pretrained:NAME for a trained model of the package (mini-imagenet-plain,
+    mini-imagenet-mjp). NAME@FILE takes the weights from a file, LABEL=MODEL gives it a name in the
     results. Several are set side by side."""
     size: tuple[int, int] | None = None
     """Height and width of the images, if not the model's own; position tables are resampled."""

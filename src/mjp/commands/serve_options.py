@@ -19,7 +19,7 @@ class ServeOptions:
     """Port to listen on; 0 takes one that is free."""
     model: Models = ()
     """Models to offer beside the built-in ones, named as for mjp audit: a folder, a timm name,
-    NAME@FILE, LABEL=MODEL, …"""
+    pretrained:NAME, NAME@FILE, LABEL=MODEL, …"""
     allow_host: tuple[str, ...] = ()
     """More names by which browsers may call this server, such as that of a proxy before it."""
     upload_megabytes: float = 16

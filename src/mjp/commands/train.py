@@ -10,6 +10,7 @@ from mjp.commands.terminal import choose_device
 from mjp.commands.watching import Silent, clock, watching
 from mjp.core.errors import ConfigError
 from mjp.core.team import Team, joined
+from mjp.data.feed import Feed
 from mjp.data.opening import open_both
 from mjp.train import runs
 from mjp.train.journal import Watcher
@@ -19,6 +20,18 @@ from mjp.train.setup import make_feed, make_model
 
 def run(options: TrainOptions) -> None:
     """Trains, or goes on training."""
+    carry_out(options)
+
+
+def carry_out(
+    options: TrainOptions, watcher: Watcher | None = None, before: Feed | None = None
+) -> Feed:
+    """Trains, or goes on training; gives the feed, whose images a next run may take over.
+
+    Args:
+        watcher: who looks on, if not a person at a terminal.
+        before: the feed of an earlier run in this process.
+    """
     recipe = options.recipe
     out = options.out or default_out(options)
     if options.resume and options.fresh:
@@ -27,17 +40,19 @@ def run(options: TrainOptions) -> None:
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
     with joined(device) as team, ExitStack() as stack:
-        watcher: Watcher = stack.enter_context(watching()) if team.leads else Silent()
+        if watcher is None:
+            watcher = stack.enter_context(watching()) if team.leads else Silent()
         train, val = open_both(recipe.data)
         model = make_model(recipe, train.classes)
         feed = make_feed(recipe, model, train, val, team)
         _claim(out, options, team)
-        feed.prepare(watcher.prepare)
+        feed.prepare(watcher.prepare, before)
         trainer = Trainer(recipe, model, feed, team, out, watcher)
         outcome = trainer.run(resume=options.resume)
         problems = list(feed.problems)
     if team.leads:
         _report(out, outcome, problems)
+    return feed
 
 
 def default_out(options: TrainOptions) -> Path:

@@ -58,8 +58,12 @@ class Feed(ABC):
         return len(self.source)
 
     @abstractmethod
-    def prepare(self, progress: Progress) -> None:
-        """What has to be done once, before the first batch."""
+    def prepare(self, progress: Progress, before: "Feed | None" = None) -> None:
+        """What has to be done once, before the first batch.
+
+        Args:
+            before: an earlier feed of this process; what it decoded of the same images is taken.
+        """
 
     @abstractmethod
     def train(self, start: int, stop: int) -> Iterator[Batch]:

@@ -29,6 +29,12 @@ KEPT_SIDE = 2
 
 DECODED_AT_ONCE = 256
 
+_DECODED = (
+    *("_pixels", "_starts", "_heights", "_widths", "_labels", "_sizes_on_device", "_max_size"),
+    *("_uniform", "_val_images", "_val_labels", "problems"),
+)
+"""What decoding leaves in a feed."""
+
 
 @dataclass(frozen=True, eq=False)
 class Draws:
@@ -51,14 +57,40 @@ class ResidentFeed(Feed):
     _val_images: UInt8[Tensor, "samples 3 height width"]
     _val_labels: Int64[Tensor, " samples"]
 
-    def prepare(self, progress: Progress) -> None:
-        """Decodes both splits; unreadable images are left out where they are to be skipped."""
-        self._load_train(progress)
-        self._load_val(progress)
+    def prepare(self, progress: Progress, before: Feed | None = None) -> None:
+        """Decodes both splits, or takes them over from an earlier feed that holds the same;
+        unreadable images are left out where they are to be skipped."""
+        if isinstance(before, ResidentFeed) and self._is_of_the_same_images(before):
+            for name in _DECODED:
+                setattr(self, name, getattr(before, name))
+        else:
+            self._load_train(progress)
+            self._load_val(progress)
         # On the device, any order is as fast as another.
         size = len(self._labels)
         permute = partial(_permutation, size)
         self.order = SampleOrder(size, permute, self.seed, self.augment.repeats)
+
+    def _is_of_the_same_images(self, other: "ResidentFeed") -> bool:
+        return self._what_is_decoded() == other._what_is_decoded() and all(
+            np.array_equal(mine.labels, theirs.labels)
+            for mine, theirs in (
+                (self.source, other.source),
+                (self.val_source, other.val_source),
+            )
+        )
+
+    def _what_is_decoded(self) -> tuple[Any, ...]:
+        """All that decides what the decoded images are, but for the labels of their sources."""
+        return (
+            self.source.name,
+            self.val_source.name,
+            self.format.size,
+            self.augment.eval_crop,
+            self.augment.interpolation,
+            self.settings.skip_corrupt,
+            self.device,
+        )
 
     @property
     def samples(self) -> int:

@@ -14,7 +14,7 @@ from mjp.data.feed import Feed, Progress, eval_transform, train_transform
 class WorkerFeed(Feed):
     """Batches from worker processes, copied to the device while the one before is computed."""
 
-    def prepare(self, progress: Progress) -> None:
+    def prepare(self, progress: Progress, before: Feed | None = None) -> None:
         """Nothing: workers start with the first batch."""
 
     def train(self, start: int, stop: int) -> Iterator[Batch]:

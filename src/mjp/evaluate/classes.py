@@ -115,10 +115,15 @@ def _imagenet() -> dict[str, list[int]]:
     known: dict[str, list[int]] = {}
     for number, synset in enumerate(info.label_names()):
         known[synset] = [number]
-    for number, described in enumerate(info.label_descriptions()):
-        for name in {_plain(part) for part in (described, *described.split(","))}:
+    described = [text.split(",") for text in info.label_descriptions()]
+    for number, names in enumerate(described):
+        for name in {_plain(part) for part in (",".join(names), *names)}:
             known.setdefault(name, []).append(number)
-    return known
+    first: dict[str, list[int]] = {}
+    for number, names in enumerate(described):
+        first.setdefault(_plain(names[0]), []).append(number)
+    # A missile is a missile, though a projectile may be called one too.
+    return known | {name: numbers for name, numbers in first.items() if len(numbers) == 1}
 
 
 def _plain(name: str) -> str:

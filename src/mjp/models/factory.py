@@ -25,7 +25,7 @@ from mjp.models.backbone import MJPBackbone
 from mjp.models.config import MJPConfig
 from mjp.models.features import MJPFeatures
 from mjp.models.registry import PREFIX, SUPPORTED_MODULES, supported_architectures
-from mjp.models.resnet import MJPResNet
+from mjp.models.resnet import MJPResNet, use_small_stem
 from mjp.models.swin import MJPSwinTransformer
 from mjp.models.vit import MJPVisionTransformer, MJPVisionTransformerDistilled
 from mjp.models.weights import fit_to_model
@@ -79,7 +79,9 @@ def create_model(
         name: a timm name, with or without a tag; also `hf-hub:` and `local-dir:` sources.
         pretrained: load timm's weights for that name (needs a network; for a file, see
             `mjp.load_weights`).
-        arguments: passed to timm: num_classes, img_size, drop_path_rate, …
+        arguments: passed to timm: num_classes, img_size, drop_path_rate, …; and one that is not
+            timm's, `small_stem=True`, for a ResNet on images of about 64 pixels: it begins with one
+            3x3 convolution of stride 2 and does not pool after it.
     """
     source, rest = parse_model_name(name)
     if source:
@@ -92,6 +94,8 @@ def create_model(
     config = MJPConfig() if config is None else config
     architecture, tag = split_model_name_tag(rest.removeprefix(PREFIX))
     arguments = {key: value for key, value in arguments.items() if value is not None}
+    if pretrained and arguments.get("small_stem"):
+        raise ConfigError("no weights of timm's fit small_stem; leave it or pretrained out")
     return build(architecture, config, pretrained, pretrained_cfg=tag or None, **arguments)
 
 
@@ -104,11 +108,15 @@ def build(architecture: str, config: MJPConfig, pretrained: bool = False, **argu
     ):
         if name in arguments:
             raise ConfigError(f"{name} is no argument here; {instead}")
+    _check_small_stem(architecture, arguments.get("small_stem", False))
     recorded = {key: value for key, value in arguments.items() if key not in _NOT_OF_THE_MODEL}
 
-    def construct(**timm_arguments: Any) -> MJPBackbone:
+    def construct(small_stem: bool = False, **timm_arguments: Any) -> MJPBackbone:
         # The entry itself, not timm.create_model: that would also load files named in arguments.
-        model = wrap(model_entrypoint(architecture)(pretrained=False, **timm_arguments), config)
+        plain = model_entrypoint(architecture)(pretrained=False, **timm_arguments)
+        if small_stem:
+            use_small_stem(plain)
+        model = wrap(plain, config)
         if config.position_init_std != MJPConfig.position_init_std:
             model.reset_positions()
         model.mjp_arguments = recorded
@@ -128,6 +136,16 @@ def build(architecture: str, config: MJPConfig, pretrained: bool = False, **argu
         },
         **arguments,
     )
+
+
+def _check_small_stem(architecture: str, small_stem: object) -> None:
+    if not isinstance(small_stem, bool):
+        raise ConfigError(f"small_stem must be true or false, got {small_stem!r}")
+    if small_stem and not is_model_in_modules(architecture, ["resnet"]):
+        raise ConfigError(
+            f"small_stem is for ResNets, and {architecture} is none; leave it out, and give "
+            "img_size and patch_size or window_size to fit small images"
+        )
 
 
 def _default_out_indices(architecture: str, arguments: Mapping[str, Any]) -> int:

@@ -38,3 +38,26 @@ class MJPResNet(PixelJigsaw, ResNet):
             "global_pool": self.global_pool.pool_type,
             "drop_rate": self.drop_rate,
         }
+
+
+def use_small_stem(model: ResNet) -> None:
+    """Makes a ResNet halve its images once before the first stage, not twice: for 64 pixels or so.
+
+    One 3x3 convolution of stride 2, drawn as timm draws its own, in place of the 7x7 one or of a
+    deep stem, and no pooling after it.
+    """
+    first = next(model.conv1.parameters())
+    model.conv1 = nn.Conv2d(
+        model.in_chans,
+        model.bn1.num_features,
+        kernel_size=3,
+        stride=2,
+        padding=1,
+        bias=False,
+        device=first.device,
+        dtype=first.dtype,
+    )
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+    model.maxpool = nn.Identity()
+    for feature in model.feature_info[1:]:  # The first is the stem's own, before pooling.
+        feature["reduction"] //= 2

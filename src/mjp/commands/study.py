@@ -1,0 +1,149 @@
+"""`mjp study`: many runs, trained and evaluated several at a time; one table and one page on them.
+
+A run's folder tells what of it is done, so a study is gone on with by the same command, on any
+machine that the folder was copied to.
+"""
+
+import shlex
+import sys
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from mjp.commands import study_state
+from mjp.commands.evaluating import claim
+from mjp.commands.study_options import StudyOptions
+from mjp.commands.study_plan import Study, Task, read_study
+from mjp.commands.study_pool import Pool
+from mjp.commands.study_records import collect
+from mjp.commands.study_watching import watching
+from mjp.commands.terminal import choose_device, results
+from mjp.core.errors import ConfigError, MjpError
+from mjp.core.interruption import StoppedError, stop_requests
+from mjp.core.ranges import check_count
+from mjp.core.records import Record
+from mjp.data.feed import available_cores
+from mjp.report.leaks import number
+from mjp.report.page import DataTable
+from mjp.report.runs import RECORDS
+from mjp.report.study_page import derived_records, summary_table
+from mjp.report.whole import write_report
+
+ON_A_GPU = 3
+"""Runs at a time on a GPU: while one compiles or reads, the others compute."""
+
+
+def run(options: StudyOptions) -> None:
+    """Does what is not done yet, then writes the table and the page."""
+    if options.parallel is not None:
+        check_count("parallel", options.parallel)
+    whole = read_study(options.name, options.root)
+    study = whole.chosen(options.only, options.without)
+    out = options.out or Path("runs") / f"study-{whole.name}"
+    if options.fresh:
+        for task in study.tasks:
+            study_state.clear(out, task)
+    for task in study.tasks:
+        study_state.check_same(out, task)
+    if options.list:
+        _show_list(study, out)
+        return
+    claim(out)
+    device = choose_device(options.device)
+    parallel = options.parallel or (ON_A_GPU if device.type == "cuda" else 1)
+    threads = None if device.type == "cuda" else max(1, available_cores() // parallel)
+    pool = Pool(out, options.device, parallel, threads)
+    _carry_out(study, whole, pool)
+    records = _write(whole, out, parallel)
+    _present(records, whole, out)
+    if pool.failures:
+        told = "; ".join(f"{name}: {reason}" for name, reason in pool.failures.items())
+        noun = "run" if len(pool.failures) == 1 else "runs"
+        raise MjpError(f"{len(pool.failures)} {noun} failed. {told}")
+
+
+def _carry_out(study: Study, whole: Study, pool: Pool) -> None:
+    todo = [task for task in study.tasks if any(study_state.missing(pool.out, task))]
+    done = len(study.tasks) - len(todo)
+    print(
+        f"mjp: {whole.name}: {done} of {len(study.tasks)} runs are done, {pool.parallel} at a time",
+        file=sys.stderr,
+        flush=True,
+    )
+
+    def told(task: Task) -> str:
+        # After every run: what the others measured is in the file, however this goes on.
+        return _outcome(_write(whole, pool.out, pool.parallel), task)
+
+    try:
+        with stop_requests() as request, watching(len(todo), told) as watcher:
+            pool.run(todo, watcher, request)
+    except StoppedError as error:
+        raise StoppedError(
+            f"stopped; what is finished is kept in {pool.out}: go on with the same command",
+            error.number,
+        ) from error
+
+
+def _write(study: Study, out: Path, parallel: int) -> list[Record]:
+    """All records anew, whole or not at all."""
+    records = collect(study, out, parallel)
+    records += derived_records(records)
+    file = out / RECORDS
+    part = file.with_suffix(".part")
+    part.write_text("".join(record.to_json() + "\n" for record in records), encoding="utf-8")
+    part.replace(file)
+    return records
+
+
+def _outcome(records: list[Record], task: Task) -> str:
+    """A finished run in a few words."""
+    own = [
+        one
+        for one in records
+        if one.conditions.get("run") == task.entry.name and one.conditions.get("seed") == task.seed
+    ]
+    words = []
+    for one in own:
+        if one.kind == "study accuracy":
+            words.append(f"top-1 {number(one.values, 'top1'):.2f} %")
+        if one.kind == "study jigsaw" and one.conditions.get("ratio") == 0.5:
+            words.append(f"consistency at .5 {number(one.values, 'consistency'):.2f} %")
+    if not words:
+        words = [
+            f"top-1 {number(one.values, 'top1'):.2f} %"
+            for one in own
+            if one.kind == "study run" and number(one.values, "top1") is not None
+        ]
+    return ", ".join(words)
+
+
+def _show_list(study: Study, out: Path) -> None:
+    table = Table(title=f"{escape(study.title)}: {out}")
+    for name in ("run", "label", "still to be done"):
+        table.add_column(name)
+    for task in study.tasks:
+        left = ", ".join(study_state.missing(out, task))
+        table.add_row(escape(task.name), escape(task.entry.label), escape(left) or "nothing")
+    results().print(table)
+
+
+def _present(records: list[Record], study: Study, out: Path) -> None:
+    if not records:
+        raise ConfigError("nothing of this study is finished, so there is nothing to show")
+    results().print(_printed(summary_table(records)))
+    command = shlex.join(["mjp", *sys.argv[1:]])
+    page = write_report([out / RECORDS], out / "report.html", command=command, title=study.title)
+    print(f"records: {out / RECORDS}")
+    print(f"report: {page.path}")
+
+
+def _printed(table: DataTable) -> Table:
+    """A table of the page, for the terminal."""
+    shown = Table(title=escape(table.caption))
+    for column in table.columns:
+        shown.add_column(escape(column.title), justify="right" if column.numeric else "left")
+    for row in table.rows:
+        shown.add_row(*(escape(cell) for cell in row.cells))
+    return shown

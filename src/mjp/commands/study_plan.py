@@ -1,0 +1,312 @@
+"""`Study`: the runs that a TOML file lists, each with all that decides it. Imports no torch."""
+
+import difflib
+import fnmatch
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from mjp.commands.audit_options import AuditOptions
+from mjp.commands.options import (
+    EvalAccuracyOptions,
+    EvalCorruptionsOptions,
+    ProbePositionsOptions,
+    Variant,
+)
+from mjp.core.configuration import from_mapping, read_toml, suggestion, to_toml
+from mjp.core.errors import ConfigError
+from mjp.core.ranges import check_count
+from mjp.train.recipe import Recipe, read_recipe, recipe_from, with_variant
+
+STUDIES = Path(__file__).parents[1] / "studies"
+"""Where the studies of the package lie."""
+
+Verb = Literal["accuracy", "corruptions", "positions", "audit"]
+OPTIONS: Mapping[str, type[Any]] = {
+    "accuracy": EvalAccuracyOptions,
+    "corruptions": EvalCorruptionsOptions,
+    "positions": ProbePositionsOptions,
+    "audit": AuditOptions,
+}
+"""What each evaluation can be told: the options of its verb."""
+_GIVEN = ("model", "out", "json", "resume", "device", "keep")
+"""Options that the study itself sets."""
+TRAINING = "train"
+"""The folder of a run's training, beside those of its evaluations."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """A run as a study file lists it.
+
+    Args:
+        label: what tables call it; by default its name.
+        recipe: a recipe's name or path, where it is not the study's.
+        variant: a row of the paper's ablation, in place of the recipe's mjp section.
+        set: values of the recipe to change, in its sections.
+        model: a model to evaluate that is not trained here, as `mjp eval --model` takes it.
+        seeds: each makes a run of its own.
+        tables: the tables that it is a row of.
+        baseline: the run that it is compared with, seed by seed.
+        evaluations: by their names.
+        alone: nothing else may run beside it, because its time is measured.
+    """
+
+    name: str
+    label: str = ""
+    recipe: str | None = None
+    variant: Variant | None = None
+    set: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    seeds: tuple[int, ...] = (0,)
+    tables: tuple[str, ...] = ()
+    baseline: str | None = None
+    evaluations: tuple[str, ...] = ()
+    alone: bool = False
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.tables, *self.evaluations):
+            check_name(name)
+        if TRAINING in self.evaluations:
+            raise ConfigError(f"{self.name}: an evaluation cannot be called {TRAINING}")
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"{self.name}: seeds must be different, and at least one")
+        for seed in self.seeds:
+            check_count(f"{self.name}: seeds", seed, 0)
+        if self.model is not None and (self.recipe or self.variant or self.set):
+            raise ConfigError(f"{self.name} has a model, which is not trained: no recipe, no set")
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """A study as its file says it.
+
+    Args:
+        name: of the study.
+        title: heading of its page.
+        recipe: of all runs that name no other.
+        set: values of every recipe to change, before a run's own.
+        evaluations: by name: a verb, and options of that verb.
+        runs: in the order in which they are begun.
+    """
+
+    name: str
+    title: str = ""
+    recipe: str | None = None
+    set: dict[str, Any] = field(default_factory=dict)
+    evaluations: dict[str, Any] = field(default_factory=dict)
+    runs: tuple[RunEntry, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """An evaluation of a run.
+
+    Args:
+        verb: what is done.
+        settings: options as the file gives them, {root} still in them.
+        root: what stands for {root} here.
+    """
+
+    name: str
+    verb: Verb
+    settings: Mapping[str, Any]
+    root: str | None
+
+    @property
+    def key(self) -> str:
+        """What decides the outcome, wherever the data lies."""
+        return json.dumps([self.verb, self.settings], sort_keys=True)
+
+    def options(self, **given: Any) -> Any:
+        """The verb's options; an error that names the evaluation where they are wrong."""
+        told = _rooted(dict(self.settings), self.root, f"evaluation {self.name}")
+        where = f"evaluation {self.name}"
+        return replace(from_mapping(OPTIONS[self.verb], told | _NEEDED, where=where), **given)
+
+
+_NEEDED = {"model": ["to be given"]}
+"""What every verb must be told; the study puts the run's own model in its place."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A run with its seed: what a worker carries out.
+
+    Args:
+        recipe: None for a model that is not trained here.
+        model: of a run that is not trained.
+    """
+
+    entry: RunEntry
+    seed: int
+    recipe: Recipe | None
+    model: str | None
+    parts: tuple[Part, ...]
+
+    @property
+    def name(self) -> str:
+        """What its folder is called."""
+        return f"{self.entry.name}-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """All runs of a study."""
+
+    name: str
+    title: str
+    tasks: tuple[Task, ...]
+
+    def chosen(self, only: tuple[str, ...], without: tuple[str, ...]) -> "Study":
+        """The runs that match one of the patterns, without some of their evaluations."""
+        names = [task.name for task in self.tasks]
+        for pattern in only:
+            if not fnmatch.filter(names, pattern):
+                raise ConfigError(f"no run is called {pattern!r}{suggestion(pattern, names)}")
+        known = sorted({part.name for task in self.tasks for part in task.parts})
+        for name in without:
+            if name not in known:
+                raise ConfigError(f"no evaluation is called {name!r}{suggestion(name, known)}")
+        # In the order of the patterns, so that what matters most can be asked for first.
+        picked = dict.fromkeys(
+            task
+            for pattern in only or ("*",)
+            for task in self.tasks
+            if fnmatch.fnmatchcase(task.name, pattern)
+        )
+        kept = (
+            replace(task, parts=tuple(part for part in task.parts if part.name not in without))
+            for task in picked
+        )
+        return replace(self, tasks=tuple(kept))
+
+
+def study_names() -> list[str]:
+    """The studies of the package."""
+    return sorted(path.stem for path in STUDIES.glob("*.toml"))
+
+
+def read_study(name: str, root: str | None) -> Study:
+    """A study by the name of one of the package's, or the path of a TOML file."""
+    names = study_names()
+    if name not in names and not name.endswith(".toml"):
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(names)}"
+        raise ConfigError(f"there is no study {name!r}; {hint} (or the path of a .toml file)")
+    path = STUDIES / f"{name}.toml" if name in names else Path(name)
+    where = f"study {name}" if name in names else str(path)
+    values = read_toml(path)
+    runs = values.pop("runs", [])
+    if not isinstance(runs, list) or not all(isinstance(one, dict) for one in runs):
+        raise ConfigError(f"{where}: runs must be a list of tables: [[runs]]")
+    file: StudyFile = from_mapping(StudyFile, values, where=where)
+    entries = tuple(
+        from_mapping(RunEntry, one, where=f"{where}: run {place}")
+        for place, one in enumerate(runs, 1)
+    )
+    return _resolved(replace(file, runs=entries), root, where)
+
+
+def _resolved(file: StudyFile, root: str | None, where: str) -> Study:
+    check_name(file.name)
+    if not file.runs:
+        raise ConfigError(f"{where} lists no runs; add [[runs]]")
+    names = [entry.name for entry in file.runs]
+    for entry in file.runs:
+        if names.count(entry.name) > 1:
+            raise ConfigError(f"{where}: two runs are called {entry.name}")
+        if entry.baseline is not None and entry.baseline not in names:
+            hint = suggestion(entry.baseline, names)
+            raise ConfigError(f"{where}: {entry.name}: no run {entry.baseline!r}{hint}")
+    tasks = tuple(task for entry in file.runs for task in _tasks(file, entry, root, where))
+    return Study(file.name, file.title or file.name, tasks)
+
+
+def _tasks(file: StudyFile, entry: RunEntry, root: str | None, where: str) -> Iterator[Task]:
+    where = f"{where}: run {entry.name}"
+    for seed in entry.seeds:
+        recipe, model = None, None
+        if entry.model is not None:
+            model = _rooted(entry.model, root, where)
+        else:
+            recipe = _recipe(file, entry, root, seed, where)
+        parts = tuple(_part(file, name, recipe, root, where) for name in entry.evaluations)
+        yield Task(entry, seed, recipe, model, parts)
+
+
+def _recipe(file: StudyFile, entry: RunEntry, root: str | None, seed: int, where: str) -> Recipe:
+    """The recipe of a run: what is set for all, then its variant, then what is set for it."""
+    name = entry.recipe or file.recipe
+    if name is None:
+        raise ConfigError(f"{where}: there is no recipe; name one, for the run or for all")
+    recipe = _changed(read_recipe(name), file.set, root, where)
+    if entry.variant is not None:
+        recipe = with_variant(recipe, entry.variant)
+    return _changed(_changed(recipe, entry.set, root, where), {"run": {"seed": seed}}, root, where)
+
+
+def _changed(recipe: Recipe, changes: Mapping[str, Any], root: str | None, where: str) -> Recipe:
+    values = tomllib.loads(to_toml(recipe))
+    return recipe_from(_merged(values, _rooted(changes, root, where)), where)
+
+
+def _part(file: StudyFile, name: str, recipe: Recipe | None, root: str | None, where: str) -> Part:
+    if name not in file.evaluations:
+        raise ConfigError(f"{where}: no evaluation {name!r}{suggestion(name, [*file.evaluations])}")
+    settings = file.evaluations[name]
+    where = f"{where}: evaluation {name}"
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"{where} must be a table, such as [evaluations.{name}]")
+    settings = dict(settings)
+    verb = settings.pop("verb", None)
+    if verb not in OPTIONS:
+        raise ConfigError(f"{where}: verb must be one of {', '.join(OPTIONS)}, got {verb!r}")
+    for given in _GIVEN:
+        if given in settings:
+            raise ConfigError(f"{where}: {given} is set by the study itself")
+    if recipe is not None:
+        settings = _replaced(settings, "{ratio}", f"{recipe.mjp.ratio:g}")
+    part = Part(name, verb, settings, root)
+    part.options()  # Says what is wrong before anything is begun.
+    return part
+
+
+def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with the changes, section by section."""
+    merged = dict(values)
+    for name, change in changes.items():
+        before = merged.get(name)
+        both = isinstance(before, Mapping) and isinstance(change, Mapping)
+        merged[name] = _merged(before, change) if both else change  # type: ignore[arg-type]
+    return merged
+
+
+def _rooted(value: Any, root: str | None, where: str) -> Any:
+    """The value with the folder of the data in place of {root}."""
+    if root is None:
+        if "{root}" in json.dumps(value):
+            raise ConfigError(f"{where} needs the folder of the data; give it with --root FOLDER")
+        return value
+    return _replaced(value, "{root}", root)
+
+
+def _replaced(value: Any, before: str, after: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(before, after)
+    if isinstance(value, Mapping):
+        return {name: _replaced(one, before, after) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replaced(one, before, after) for one in value]
+    return value
+
+
+def check_name(name: str) -> None:
+    """Raises unless this can be part of a folder's name."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name: use letters, digits, '.', '_' and '-'")

@@ -1,0 +1,213 @@
+"""Processes that carry out the runs of a study, several at a time, and what they tell."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Literal, NoReturn, Protocol
+
+from mjp.commands.study_plan import Task
+from mjp.commands.study_state import LOG
+from mjp.core.errors import MjpError
+from mjp.core.interruption import StoppedError, StopRequest
+
+TELL_SECONDS = 0.5
+"""How often a process tells how far it is."""
+LAST_SECONDS = 120.0
+"""How long a process that was asked to stop has to write its checkpoint."""
+
+
+@dataclass(frozen=True)
+class News:
+    """What a process tells: how far it is, or how its run ended, in words."""
+
+    kind: Literal["going", "done", "failed", "stopped"]
+    text: str = ""
+    share: float = 0.0
+
+
+class Watcher(Protocol):
+    """Whoever looks at a study while it goes on."""
+
+    def begun(self, task: Task) -> None:
+        """A run was given to a process."""
+
+    def going(self, task: Task, news: News) -> None:
+        """How far it is."""
+
+    def ended(self, task: Task, news: News) -> None:
+        """It is done, failed, or stopped."""
+
+
+@dataclass(eq=False)
+class _Process:
+    """A process, and what it is at."""
+
+    process: Any
+    connection: Connection
+    task: Task | None = None
+
+
+@dataclass(eq=False)
+class Pool:
+    """Carries out runs, each in one of several processes.
+
+    Args:
+        device: a torch device, or None for the best there is.
+        parallel: how many processes.
+        threads: of each on a CPU.
+    """
+
+    out: Path
+    device: str | None
+    parallel: int
+    threads: int | None
+    failures: dict[str, str] = field(default_factory=dict)
+    _processes: list[_Process] = field(default_factory=list)
+
+    def run(self, tasks: Sequence[Task], watcher: Watcher, request: StopRequest) -> None:
+        """Carries out all runs, in order; a run that must be alone waits until the others ended."""
+        waiting = list(tasks)
+        try:
+            while (waiting or self._busy()) and not request.number:
+                while waiting and self._may_begin(waiting[0]):
+                    self._begin(waiting.pop(0), watcher)
+                self._listen(watcher, TELL_SECONDS)
+            if request.number:
+                self._stop(watcher)
+                raise StoppedError("stopped", request.number)
+            self._dismiss()
+        except BaseException:
+            for one in self._processes:
+                one.process.kill()
+            raise
+
+    def _busy(self) -> list[_Process]:
+        return [one for one in self._processes if one.task is not None]
+
+    def _may_begin(self, task: Task) -> bool:
+        busy = self._busy()
+        if task.entry.alone or any(one.task and one.task.entry.alone for one in busy):
+            return not busy
+        return len(busy) < self.parallel
+
+    def _begin(self, task: Task, watcher: Watcher) -> None:
+        one = next((one for one in self._processes if one.task is None), None) or self._hired()
+        one.task = task
+        one.connection.send(task)
+        watcher.begun(task)
+
+    def _hired(self) -> _Process:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, self.out, self.device, self.threads))
+        process.start()
+        theirs.close()
+        self._processes.append(_Process(process, ours))
+        return self._processes[-1]
+
+    def _listen(self, watcher: Watcher, seconds: float) -> None:
+        by_connection = {one.connection: one for one in self._busy()}
+        for connection in wait(list(by_connection), timeout=seconds):
+            one = by_connection[connection]  # type: ignore[index]
+            try:
+                news: News = one.connection.recv()
+            except (EOFError, OSError):
+                one.process.join()
+                code = one.process.exitcode
+                news = News("failed", f"its process ended with status {code}; see its {LOG}")
+                self._processes.remove(one)
+            assert one.task is not None
+            if news.kind == "going":
+                watcher.going(one.task, news)
+                continue
+            if news.kind == "failed":
+                self.failures[one.task.name] = news.text
+            watcher.ended(one.task, news)
+            one.task = None
+
+    def _stop(self, watcher: Watcher) -> None:
+        """Lets every process write a checkpoint of what it is at; kills those that take long."""
+        for one in self._processes:
+            if one.task is None:
+                one.process.kill()
+            else:
+                one.process.terminate()
+        end = time.monotonic() + LAST_SECONDS
+        while self._busy() and time.monotonic() < end:
+            self._listen(watcher, TELL_SECONDS)
+        for one in self._processes:
+            one.process.kill()
+
+    def _dismiss(self) -> None:
+        for one in self._processes:
+            with contextlib.suppress(OSError):
+                one.connection.send(None)
+        for one in self._processes:
+            one.process.join(10)
+            one.process.kill()
+
+
+def _work(connection: Connection, out: Path, device: str | None, threads: int | None) -> None:
+    """What a process does: run after run, until there are no more."""
+    if hasattr(os, "setsid"):
+        os.setsid()  # Ctrl-C is for the study, which then asks its processes to stop.
+    signal.signal(signal.SIGTERM, _leave)
+    import torch
+
+    from mjp.commands.study_work import Workshop
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    workshop = Workshop(out, device)
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        while (task := connection.recv()) is not None:
+            _log_to(out / task.name / LOG)
+            connection.send(_carried_out(workshop, task, connection))
+
+
+def _leave(number: int, _: Any) -> NoReturn:
+    raise StoppedError("stopped", number)
+
+
+def _log_to(path: Path) -> None:
+    """All that this process and its children print goes to a file from now on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(file, stream.fileno())
+    os.close(file)
+
+
+def _carried_out(workshop: Any, task: Task, connection: Connection) -> News:
+    last = 0.0
+
+    def tell(what: str, done: float) -> None:
+        nonlocal last
+        if time.monotonic() - last >= TELL_SECONDS:
+            last = time.monotonic()
+            connection.send(News("going", what, done))
+
+    try:
+        workshop.carry_out(task, tell)
+    except StoppedError as error:
+        return News("stopped", str(error))
+    except MjpError as error:
+        print(f"mjp: {error}", flush=True)
+        return News("failed", str(error))
+    except ModuleNotFoundError as error:
+        traceback.print_exc()
+        return News("failed", f"this needs {error.name}, which is not installed")
+    except Exception as error:
+        # A mistake of ours or a full GPU: it must not take the other runs with it.
+        traceback.print_exc()
+        return News("failed", f"{type(error).__name__}: {str(error).splitlines()[:1]}; see its log")
+    return News("done")

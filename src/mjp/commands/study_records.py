@@ -1,0 +1,196 @@
+"""What the runs of a study measured, as one list of small records that no folder is named in."""
+
+import statistics
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from mjp.commands.study_plan import Part, Study, Task
+from mjp.commands.study_state import is_evaluated, is_trained, part_folder, training_folder
+from mjp.commands.study_work import SCORES
+from mjp.core.records import Record, Scalar
+from mjp.evaluate.jigsaw import JigsawSettings, Scores, difference
+from mjp.report.runs import RECORDS, Run, read_run
+
+KINDS = {
+    "eval accuracy": ("study accuracy", ("data", "among", "precision", "image_size")),
+    "eval jigsaw": ("study jigsaw", ("data", "jigsaw", "precision", "ratio", "draws")),
+    "eval corruption": ("study corruption", ("data", "corruption", "precision")),
+    "eval corruption summary": ("study corruption summary", ("data", "precision")),
+    "probe positions": ("study positions", ("rows", "cols", "dim")),
+    "audit": ("study leak", ("data", "attack", "defence", "image_size", "gradients")),
+}
+"""Which records of evaluations are taken over, as what, and with which of their conditions."""
+_TOLD = {
+    "architecture": "model.name",
+    "arguments": "model.arguments",
+    "image_size": "model.image_size",
+    "ratio": "mjp.ratio",
+    "probability": "mjp.probability",
+    "positions": "mjp.positions",
+    "localization": "mjp.localization",
+    "jigsaw_patch": "mjp.jigsaw_patch",
+    "epochs": "run.epochs",
+    "warmup_epochs": "run.warmup_epochs",
+    "batch": "run.batch",
+    "precision": "run.precision",
+    "mjp": "mjp",
+    "torch": "torch",
+    "python": "python",
+}
+"""Conditions of a run, and what they are called where training starts."""
+
+
+def collect(study: Study, out: Path, parallel: int) -> list[Record]:
+    """The records of all that is finished."""
+    records: list[Record] = []
+    for task in study.tasks:
+        if is_trained(out, task):
+            records += _trained(study, task, out, parallel)
+            for part in task.parts:
+                if is_evaluated(out, task, part):
+                    records += _evaluated(study, task, part, out)
+    return records + list(_differences(study, out))
+
+
+def _facts(study: Study, task: Task) -> dict[str, Scalar]:
+    return {"study": study.name, "run": task.entry.name, "seed": task.seed}
+
+
+def _trained(study: Study, task: Task, out: Path, parallel: int) -> Iterator[Record]:
+    entry = task.entry
+    facts: dict[str, Scalar] = {
+        **_facts(study, task),
+        "label": entry.label or entry.name,
+        "tables": " ".join(entry.tables),
+        "baseline": entry.baseline,
+        "variant": entry.variant,
+        "alone": entry.alone,
+        "parallel": 1 if entry.alone else parallel,
+    }
+    if task.recipe is None:
+        assert task.model is not None
+        model = Path(task.model.partition("@")[2] or task.model).name
+        yield Record("study run", {**facts, "init": model, "epochs": 0}, {})
+        return
+    run = read_run(training_folder(out, task) / RECORDS, task.name)
+    start = run.of("train start")[-1]
+    facts |= {name: start.conditions.get(there) for name, there in _TOLD.items()}
+    init = start.conditions["init"]
+    facts["init"] = None if init is None else Path(str(init)).name
+    for name in ("train_images", "val_images"):
+        facts[name] = start.values[name]
+    facts["hardware"] = start.values["device"]
+    times = _times(run)
+    warmup = int(str(facts["warmup_epochs"]))
+    steady = [seconds for epoch, seconds in times.items() if epoch > max(1, warmup)]
+    rates = [
+        float(str(one.values["images_per_second"]))
+        for one in run.of("train timing")
+        if int(str(one.conditions.get("epoch", 0))) > max(1, warmup)
+    ]
+    end = run.of("train end")[-1].values
+    values: dict[str, Scalar] = {
+        "top1": end["last_top1"],
+        "best_top1": end["best_top1"],
+        "best_epoch": end["best_epoch"],
+        "parameters": start.values["parameters"],
+        "seconds": sum(times.values()),
+        "epoch_seconds": statistics.median(steady) if steady else None,
+        "images_per_second": statistics.median(rates) if rates else None,
+    }
+    yield Record("study run", facts, values)
+    yield from _epochs(study, task, run, times)
+
+
+def _times(run: Run) -> dict[int, float]:
+    """Seconds of each epoch, validation left out."""
+    return {
+        int(str(one.conditions["epoch"])): float(str(one.values["seconds"]))
+        for one in run.of("train timing")
+        if "epoch" in one.conditions
+    }
+
+
+def _epochs(study: Study, task: Task, run: Run, times: dict[int, float]) -> Iterator[Record]:
+    for one in run.of("train epoch"):
+        if one.values.get("val_top1") is None:
+            continue
+        epoch = int(str(one.conditions["epoch"]))
+        seconds = sum(time for before, time in times.items() if before <= epoch)
+        yield Record(
+            "study epoch",
+            {**_facts(study, task), "epoch": epoch},
+            {
+                "top1": one.values["val_top1"],
+                "loss": _rounded(one.values["loss"], 4),
+                "seconds": _rounded(seconds, 2),
+            },
+        )
+
+
+def _evaluated(study: Study, task: Task, part: Part, out: Path) -> Iterator[Record]:
+    run = read_run(part_folder(out, task, part) / RECORDS, part.name)
+    for one in run.of(*KINDS):
+        kind, names = KINDS[one.kind]
+        facts: dict[str, Scalar] = {**_facts(study, task), "evaluation": part.name}
+        for name in names:
+            value = one.conditions.get(name)
+            facts[name] = Path(str(value)).name if name == "data" else value
+        facts["images"] = one.values.get("images")
+        values = {
+            name: _rounded(value, 6)
+            for name, value in one.values.items()
+            if value is not None and name not in ("images", "reason", "verdict")
+        }
+        yield Record(kind, facts, values)
+
+
+def _rounded(value: Scalar, digits: int) -> Scalar:
+    return round(value, digits) if isinstance(value, float) else value
+
+
+def _differences(study: Study, out: Path) -> Iterator[Record]:
+    """What a run has more or less than its baseline with the same seed, paired over images."""
+    by_name = {(task.entry.name, task.seed): task for task in study.tasks}
+    for task in study.tasks:
+        baseline = by_name.get((task.entry.baseline or "", task.seed))
+        if baseline is None:
+            continue
+        for part in task.parts:
+            other = next((one for one in baseline.parts if one.name == part.name), None)
+            if part.verb != "accuracy" or other is None or other.key != part.key:
+                continue
+            if not all(
+                is_trained(out, one) and is_evaluated(out, one, which)
+                for one, which in ((task, part), (baseline, other))
+            ):
+                continue
+            yield from _compared(study, task, baseline, part, out)
+
+
+def _compared(study: Study, task: Task, baseline: Task, part: Part, out: Path) -> Iterable[Record]:
+    scores = [read_scores(part_folder(out, one, part) / SCORES) for one in (baseline, task)]
+    if scores[0] is None or scores[1] is None:
+        return
+    options = part.options()
+    settings = JigsawSettings(options.ratios, options.draws, options.seed)
+    facts = {**_facts(study, task), "evaluation": part.name, "than": baseline.entry.name}
+    for (name, ratio), found in difference(scores[0], scores[1], settings).items():
+        values = {key: round(value, 6) for key, value in found.values("difference").items()}
+        images = len(scores[0].top1)
+        yield Record(
+            "study difference", {**facts, "value": name, "ratio": ratio, "images": images}, values
+        )
+
+
+def read_scores(path: Path) -> Scores | None:
+    """What came out for every image; None where it was not kept or cannot be read."""
+    try:
+        found = {name: array.astype(np.float64) for name, array in load_file(path).items()}
+        return Scores(**{**found, "counted": found["counted"] > 0})
+    except (OSError, SafetensorError, TypeError, KeyError):
+        return None

@@ -1,0 +1,192 @@
+"""Verdicts: whether a claim holds in a study, in a sentence with its numbers and intervals."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from mjp.core.records import Record
+from mjp.report.study import Quantity, Study
+from mjp.report.study_cells import difference
+from mjp.report.study_claims import Claim, Part, claims_of
+from mjp.report.study_derived import Compared, Derived, unit
+from mjp.report.study_tests import Comparison
+
+Found = Sequence[tuple[Part, Compared]]
+Level = Literal["holds", "in part", "does not hold", "cannot be told"]
+HEADS: dict[Level, str] = {
+    "holds": "Holds here",
+    "in part": "Holds in part",
+    "does not hold": "Does not hold here",
+    "cannot be told": "Cannot be told here",
+}
+NAMES = {
+    "top1": "accuracy",
+    "consistency": "consistency",
+    "diff_norm": "Diff. Norm.",
+    "mae_1d": "1-D error",
+    "mae_2d": "2-D error",
+    "psnr patch_solve": "PSNR of patch solve",
+    "psnr adaptive_solve": "PSNR of adaptive solve",
+    "mean_error": "mean error",
+    "epoch_seconds": "time of an epoch",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What became of a claim.
+
+    Args:
+        sentence: with all numbers, which stand in the records.
+    """
+
+    claim: Claim
+    level: Level
+    sentence: str
+    records: tuple[Record, ...]
+
+
+def verdicts_of(view: Derived, table: str) -> list[Verdict]:
+    """One for each claim on a table."""
+    return [judge(view, claim) for claim in claims_of(view.study, table)]
+
+
+def judge(view: Derived, claim: Claim) -> Verdict:
+    """Whether the claim holds, by its comparisons and, over γ, by the order of the means."""
+    study = view.study
+    found = [(part, _pair(view, part)) for part in claim.parts]
+    measured = [(part, pair) for part, pair in found if pair is not None]
+    outcomes = [outcome(pair.comparison, part) for part, pair in measured]
+    missing = [part for part, pair in found if pair is None]
+    monotone = _is_monotone(view, claim) if claim.trend and measured else True
+    level = _level(outcomes, whole=not missing and monotone)
+    mixed = level == "in part"
+    over_ratios = len({(part.than, part.quantity) for part in claim.parts}) == 1
+    write = _over_ratios if over_ratios and len(measured) > 2 else _one_by_one
+    phrases = write(study, measured, mixed)
+    if claim.trend and len(measured) > 1:
+        way = claim.trend if monotone else f"do not all {claim.trend}"
+        phrases.append(f"from each γ to the next the means {way}")
+    phrases += _gaps(study, missing)
+    if mixed and any(one != "holds" for one in outcomes):
+        phrases.append("✗: does not hold, ?: cannot be told")
+    told = "; ".join(phrases) or "nothing that decides on it was measured"
+    records = [record for _, pair in measured for record in pair.records]
+    return Verdict(claim, level, f"{HEADS[level]}: {told}.", tuple(records))
+
+
+def outcome(found: Comparison, part: Part) -> Literal["holds", "fails", "open"]:
+    """On which side of a part's bound the whole interval lies."""
+    if found.low is None or found.high is None:
+        return "open"
+    above, below = found.low > part.bound, found.high < part.bound
+    wanted, other = (above, below) if part.side == "above" else (below, above)
+    return "holds" if wanted else "fails" if other else "open"
+
+
+def _level(outcomes: Sequence[str], *, whole: bool) -> Level:
+    """Of all parts together.
+
+    Args:
+        whole: nothing is missing, and what should rise or fall does so.
+    """
+    if outcomes and set(outcomes) == {"holds"} and whole:
+        return "holds"
+    if "holds" in outcomes:
+        return "in part"
+    return "does not hold" if "fails" in outcomes else "cannot be told"
+
+
+def _pair(view: Derived, part: Part) -> Compared | None:
+    runs = view.study.runs
+    return view.pair(runs.get(part.run), runs.get(part.than), part.quantity)
+
+
+def _is_monotone(view: Derived, claim: Claim) -> bool:
+    """Whether the means go one way from the first run on."""
+    part = claim.parts[0]
+    names = [part.than, *(one.run for one in claim.parts)]
+    sums = [view.sum(view.study.runs.get(name), part.quantity) for name in names]
+    means = [one.spread.mean for one in sums if one is not None]
+    steps = [after - before for before, after in pairwise(means)]
+    return all(step > 0 if claim.trend == "rise" else step < 0 for step in steps)
+
+
+def named(quantity: Quantity) -> str:
+    """A quantity in words, with the share of patches moved."""
+    name = NAMES.get(quantity.value, quantity.value.replace("_", " "))
+    return name if quantity.ratio is None else f"{name} at {quantity.ratio:g}"
+
+
+def _one_by_one(study: Study, found: Found, mixed: bool) -> list[str]:
+    """A phrase for each pair of runs."""
+    pairs: dict[tuple[str, str], list[str]] = {}
+    for part, pair in found:
+        told = f"{named(part.quantity)} {_numbers(pair, part, mixed)} ({pair.comparison.basis})"
+        pairs.setdefault((part.run, part.than), []).append(told)
+    return [
+        f"{study.runs[run].label} against {study.runs[than].label}: {', '.join(phrases)}"
+        for (run, than), phrases in pairs.items()
+    ]
+
+
+def _over_ratios(study: Study, found: Found, mixed: bool) -> list[str]:
+    """One phrase for all runs, which differ in γ."""
+    if not found:
+        return []
+    part = found[0][0]
+    told = [
+        f"γ = {study.runs[part.run].gamma:g} {_numbers(pair, part, mixed)}" for part, pair in found
+    ]
+    basis = dict.fromkeys(pair.comparison.basis for _, pair in found)
+    return [
+        f"{named(part.quantity)} against {study.runs[part.than].label}: {', '.join(told)} "
+        f"({' or '.join(basis)})"
+    ]
+
+
+def _numbers(pair: Compared, part: Part, mixed: bool) -> str:
+    """A difference with its interval and unit; without what the interval is over.
+
+    Args:
+        mixed: some parts of the claim hold and others do not, so that each says so.
+    """
+    digits = 3 if part.quantity.value.startswith("mae") else 2
+    told = difference(pair, digits).partition(",")[0]
+    number, _, interval = told.partition(" ")
+    sign = {"holds": "", "fails": "✗", "open": "?"}[outcome(pair.comparison, part)]
+    marks = (number, unit(part.quantity), interval, sign if mixed else "")
+    return " ".join(one for one in marks if one)
+
+
+def _gaps(study: Study, missing: Sequence[Part]) -> list[str]:
+    """What was not measured, in a phrase for each quantity."""
+    gone = dict.fromkeys(
+        name for part in missing for name in (part.run, part.than) if name not in study.runs
+    )
+    told = [f"there is no run {name} yet" for name in gone]
+    for part in missing:
+        if part.run in study.runs and part.than in study.runs:
+            labels = f"{study.runs[part.run].label} and {study.runs[part.than].label}"
+            told.append(f"{named(part.quantity)} was not measured of both {labels}")
+    return told
+
+
+def overview(view: Derived) -> str:
+    """How many claims hold, in a sentence; empty without a claim."""
+    found = [one for table in view.study.tables for one in verdicts_of(view, table)]
+    if not found:
+        return ""
+    levels = [one.level for one in found]
+    words: dict[Level, str] = {
+        "holds": "hold here",
+        "in part": "hold in part",
+        "does not hold": "do not hold",
+        "cannot be told": "cannot be told",
+    }
+    told = ", ".join(f"{levels.count(one)} {verb}" for one, verb in words.items())
+    ours = sum(one.claim.ours for one in found)
+    counts = {"of the paper": len(found) - ours, "of ours": ours}
+    both = [f"{count} {whose}" for whose, count in counts.items() if count]
+    return f"Of the claims that the study “{view.study.name}” looks at ({', '.join(both)}): {told}."
