@@ -13,6 +13,8 @@ import mjp
 from mjp.commands import options
 from mjp.commands.audit_options import AuditOptions
 from mjp.commands.serve_options import ServeOptions
+from mjp.commands.study_options import StudyOptions
+from mjp.commands.study_plan import RunEntry, StudyFile
 from mjp.data.settings import AugmentSettings, DataSettings
 from mjp.privacy.audit import AuditSettings
 from mjp.train.recipe import ModelSettings, OptimizerSettings, Recipe, RunSettings
@@ -76,6 +78,9 @@ def test_every_public_name_can_be_had_and_is_listed():
         options.BenchAuditOptions,
         AuditSettings,
         ServeOptions,
+        StudyOptions,
+        StudyFile,
+        RunEntry,
     ],
 )
 def test_every_field_of_a_configuration_is_read_by_some_code(config):

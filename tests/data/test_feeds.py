@@ -206,6 +206,28 @@ class TestResident(FeedContract):
         assert int(feed._heights.max()) == 64
         assert int(feed._widths.max()) <= 32
 
+    def test_what_an_earlier_feed_decoded_is_taken_over(self, folder):
+        told = []
+        before = self.feed(folder)
+        other = self.feed(folder)
+        other.prepare(lambda what, done, total: told.append(what), before)
+        assert not told
+        assert other._pixels is before._pixels
+        for one, same in zip(before.train(0, 3), other.train(0, 3), strict=True):
+            assert one.images.equal(same.images)
+        assert other.samples == before.samples == SAMPLES
+
+    @pytest.mark.parametrize("change", ["labels", "crop"])
+    def test_images_that_are_not_the_same_are_decoded_anew(self, folder, change):
+        told = []
+        before = self.feed(folder)
+        if change == "labels":
+            (folder / "train" / "bee" / "001.png").rename(folder / "train" / "ant" / "zzz.png")
+        augment = replace(STRONG, eval_crop=0.5) if change == "crop" else STRONG
+        other = self.feed(folder, augment=augment)
+        other.prepare(lambda what, done, total: told.append(what), before)
+        assert told
+
     def test_progress_is_told(self, folder):
         told = []
         feed = self.feed(folder)

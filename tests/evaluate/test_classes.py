@@ -81,6 +81,11 @@ def test_imagenets_classes_are_matched_by_name_unless_it_is_that_of_two():
         class_outputs(Model(1000), ("crane",), "d")
 
 
+def test_a_class_of_imagenet_is_meant_by_its_first_name_where_another_has_it_as_its_second():
+    # 657 is "missile", 744 "projectile, missile".
+    assert class_outputs(Model(1000), ("missile", "projectile"), "d").tolist() == [657, 744]
+
+
 def test_a_model_without_a_classifier_is_refused():
     with pytest.raises(DataError, match="no classifier"):
         class_outputs(Model(0), ("a",), "d")

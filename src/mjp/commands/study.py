@@ -52,7 +52,8 @@ def run(options: StudyOptions) -> None:
     claim(out)
     device = choose_device(options.device)
     parallel = options.parallel or (ON_A_GPU if device.type == "cuda" else 1)
-    threads = None if device.type == "cuda" else max(1, available_cores() // parallel)
+    shared = device.type == "cpu" and parallel > 1
+    threads = max(1, available_cores() // parallel) if shared else None
     pool = Pool(out, options.device, parallel, threads)
     _carry_out(study, whole, pool)
     records = _write(whole, out, parallel)

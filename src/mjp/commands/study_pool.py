@@ -18,6 +18,8 @@ from mjp.commands.study_state import LOG
 from mjp.core.errors import MjpError
 from mjp.core.interruption import StoppedError, StopRequest
 
+CONTEXT: Any = multiprocessing.get_context("spawn")
+"""How processes start: anew, because neither CUDA nor threads survive a fork."""
 TELL_SECONDS = 0.5
 """How often a process tells how far it is."""
 LAST_SECONDS = 120.0
@@ -62,7 +64,7 @@ class Pool:
     Args:
         device: a torch device, or None for the best there is.
         parallel: how many processes.
-        threads: of each on a CPU.
+        threads: of each, where they share a CPU; None for torch's own number.
     """
 
     out: Path
@@ -105,9 +107,8 @@ class Pool:
         watcher.begun(task)
 
     def _hired(self) -> _Process:
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, self.out, self.device, self.threads))
+        ours, theirs = CONTEXT.Pipe()
+        process = CONTEXT.Process(target=_work, args=(theirs, self.out, self.device, self.threads))
         process.start()
         theirs.close()
         self._processes.append(_Process(process, ours))

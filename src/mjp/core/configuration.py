@@ -5,7 +5,7 @@ import json
 import tomllib
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -39,6 +39,10 @@ def from_mapping(
             raise ConfigError(
                 f"{where}: {_dotted(section, name)} is unknown{suggestion(name, names)}"
             )
+    for field in fields(cls):  # type: ignore[arg-type]
+        required = field.default is MISSING and field.default_factory is MISSING
+        if required and field.name not in values:
+            raise ConfigError(f"{where}: {_dotted(section, field.name)} is missing")
     found = {
         name: _convert(value, hints[name], where, _dotted(section, name))
         for name, value in values.items()

@@ -110,6 +110,9 @@ RATIOS: Mapping[float, Classification] = MappingProxyType(
 )
 """DeiT-S with MJP, by the ratio it was trained with."""
 
+TIME_PERCENT = 2.0
+"""How much longer an epoch takes with MJP, as the paper quotes it."""
+
 MAIN_RATIO = 0.03
 DEIT_S = "deit_small_patch16_224"
 
@@ -196,6 +199,18 @@ def classification(conditions: Mapping[str, Scalar]) -> Classification | None:
     if variant is None or (shuffles_a_part and conditions.get("mjp_ratio") != MAIN_RATIO):
         return None
     return ABLATION[variant]
+
+
+def backbone(architecture: str, with_mjp: bool) -> Classification | None:
+    """The paper's row for a backbone of the same family, whatever its size and data."""
+    family = architecture.partition("_")[0].rstrip("0123456789")
+    names = {"deit": DEIT_S, "vit": DEIT_S, "swin": "swin_tiny_patch4_window7_224"}
+    name = (names | {"resnet": "resnet50"}).get(family)
+    if name is None:
+        return None
+    if not with_mjp:
+        return PLAIN[name]
+    return ABLATION["J"] if name == DEIT_S else WITH_MJP[name]
 
 
 def robustness(conditions: Mapping[str, Scalar]) -> Robustness | None:

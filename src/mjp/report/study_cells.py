@@ -11,7 +11,8 @@ from mjp.report.study_derived import Compared, Derived, Summed
 
 Cell = tuple[str, tuple[Record, ...]]
 EMPTY: Cell = (MISSING, ())
-BASES = {"images": ", images", "images apart": ", images apart", "nothing": "", "seeds": ""}
+BASES = {"seeds": "", "images": " †", "images apart": " ‡", "nothing": ""}
+"""What an interval is over, where that is not the seeds; tables say so below."""
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ PAPERS_SETTING = (
 )
 READ = (
     "Means over seeds ± standard deviation; differences with 95 % intervals, over seeds where both "
-    "runs have several. “images”: over images, paired, of one seed; “images apart”: over images "
-    "of one seed, not paired, so rather too wide. What another seed would give is in neither."
+    "runs have several. †: over images, paired, of one seed; ‡: over images of one seed, not "
+    "paired, so rather too wide; what another seed would give is in neither."
 )
 TITLES = {
     "ablation": "Ablation: what each part of MJP does",
@@ -75,28 +75,27 @@ def tables_of(view: Derived, table: str) -> list[DataTable]:
     return [*make(view, rows, table), *(one for one in folded if one is not None)]
 
 
-def _measured(title: str = "") -> list[AnyColumn]:
-    than = f" − {title}" if title else ", difference"
+def _measured(than: str, look: Look | None) -> list[AnyColumn]:
+    """Ours, and behind each kind of number the paper's."""
+    more = f" − {than}" if than else ", difference"
+
+    def papers(title: str, name: str, digits: int = 1) -> list[AnyColumn]:
+        if look is None:
+            return []
+        return [Papers(f"Paper: {title}", lambda run: getattr(look(run), name, None), digits)]
+
     return [
         Mean("Top-1, %", TOP1),
-        Difference(f"Top-1{than}", TOP1),
-        Mean(f"Consistency at {SAME_LESS.ratio:g}, %", SAME_LESS),
-        Mean(f"Consistency at {HALF:g}, %", SAME),
-        Difference(f"Consistency at {HALF:g}{than}", SAME),
+        Difference(f"Top-1{more}", TOP1),
+        *papers("top-1, %", "top1"),
+        Mean(f"Consistency at {SAME_LESS.ratio:g}, %", SAME_LESS, 1),
+        Mean(f"Consistency at {HALF:g}, %", SAME, 1),
+        Difference(f"Consistency at {HALF:g}{more}", SAME, 1),
+        *papers("consistency, %", "consistency"),
         Mean(f"Diff. Norm. at {HALF:g}", MOVED),
-        Difference(f"Diff. Norm. at {HALF:g}{than}", MOVED),
+        Difference(f"Diff. Norm. at {HALF:g}{more}", MOVED),
+        *papers("Diff. Norm.", "diff_norm", 2),
         Seeds("Seeds", TOP1),
-    ]
-
-
-def _papers(look: Look) -> list[AnyColumn]:
-    def of(name: str) -> Callable[[StudyRun], float | None]:
-        return lambda run: getattr(look(run), name, None)
-
-    return [
-        Papers("Paper: top-1, %", of("top1")),
-        Papers("Paper: consistency, %", of("consistency")),
-        Papers("Paper: Diff. Norm.", of("diff_norm"), 2),
     ]
 
 
@@ -118,7 +117,7 @@ def _than(rows: Rows) -> str:
 
 def _accuracy(view: Derived, rows: Rows, table: str) -> list[DataTable]:
     look = papers_row(table)
-    columns = [*_measured(_than(rows)), *(_papers(look) if look else [])]
+    columns = _measured(_than(rows), look)
     note = f"{READ} {PAPERS_SETTING}" if look else READ
     return [table_of(view, rows, columns, "Accuracy and jigsaws", note)]
 

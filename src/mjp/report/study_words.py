@@ -153,7 +153,7 @@ def _numbers(pair: Compared, part: Part, mixed: bool) -> str:
         mixed: some parts of the claim hold and others do not, so that each says so.
     """
     digits = 3 if part.quantity.value.startswith("mae") else 2
-    told = difference(pair, digits).partition(",")[0]
+    told = difference(pair, digits).rstrip(" †‡")
     number, _, interval = told.partition(" ")
     sign = {"holds": "", "fails": "✗", "open": "?"}[outcome(pair.comparison, part)]
     marks = (number, unit(part.quantity), interval, sign if mixed else "")

@@ -17,6 +17,8 @@ from mjp.report.probing import probing_sections
 from mjp.report.robustness import robustness_sections
 from mjp.report.runs import Run, find_runs
 from mjp.report.sources import Sources
+from mjp.report.study import STUDY_KINDS
+from mjp.report.study_page import study_findings, study_sections
 from mjp.report.training import training_sections
 
 Maker = Callable[[Sequence[Run], Renderer], list[Section]]
@@ -25,7 +27,7 @@ KNOWN = {
     *("train start", "train epoch", "train step", "train end", "train timing"),
     *("eval corruption", "eval corruption summary", "eval imagenet-a", "eval imagenet-o"),
     *("probe positions", "probe attention", "audit", "audit accuracy", "audit image"),
-    *(METHOD, PANELS, *KINDS),
+    *(METHOD, PANELS, *KINDS, *STUDY_KINDS),
 }
 """Kinds of records that have a section of their own."""
 BROKEN = (KeyError, ValueError, TypeError, AttributeError, IndexError, OSError, MjpError)
@@ -65,7 +67,7 @@ def write_report(paths: Sequence[Path], out: Path, *, command: str, title: str =
             reason = f"{type(error).__name__}: {error}"
             problems.append(f"The part on {what} cannot be shown; its records are off ({reason}).")
     try:
-        told = findings(runs)
+        told = [*study_findings(runs), *findings(runs)]
     except BROKEN as error:
         told = []
         problems.append(f"What was found cannot be told in sentences; records are off ({error}).")
@@ -137,6 +139,7 @@ def _pictures(run: Run) -> list[str]:
 
 MAKERS: dict[str, Maker] = {
     "the demonstration": demo_sections,
+    "the study": study_sections,
     "training": training_sections,
     "evaluation": evaluation_sections,
     "robustness": robustness_sections,

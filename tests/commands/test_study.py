@@ -1,0 +1,275 @@
+"""`mjp study` end to end: small runs on digits, skipped when done, gone on with when stopped."""
+
+import json
+import shutil
+import signal
+import time
+
+import pytest
+
+from mjp.cli import main
+from mjp.commands import study_pool
+from mjp.commands.study_records import read_scores
+from mjp.commands.study_work import write_scores
+from mjp.core.bootstrap import Estimate
+from mjp.evaluate.jigsaw import JigsawSettings, difference
+from mjp.report.runs import RECORDS, read_run
+from tests.forks import Fork, forking
+from tests.report.tracing import untraced
+
+pytestmark = pytest.mark.xdist_group("study")  # One process runs the study, not each.
+
+STUDY = """
+name = "small"
+title = "A small study"
+recipe = "digits"
+set = { run = { epochs = 3, warmup_epochs = 1 }, mjp = { ratio = 0.27 }, model = { arguments = \
+{ patch_size = 4, embed_dim = 32, depth = 1, num_heads = 2 } } }
+
+[evaluations.jigsaws]
+verb = "accuracy"
+data = "digits"
+images = 60
+ratios = [0.27, 0.5]
+draws = 2
+crop = 1.0
+workers = 0
+
+[evaluations.positions]
+verb = "positions"
+umap = false
+repeats = 2
+
+[[runs]]
+name = "A"
+variant = "A"
+seeds = [0, 1]
+tables = ["ablation", "convergence"]
+evaluations = ["jigsaws", "positions"]
+
+[[runs]]
+name = "J"
+label = "J: MJP"
+variant = "J"
+seeds = [0, 1]
+tables = ["ablation", "convergence"]
+baseline = "A"
+evaluations = ["jigsaws"]
+"""
+TIMES = {"seconds", "epoch_seconds", "images_per_second"}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Processes that have everything imported."""
+    monkeypatch.setattr(study_pool, "CONTEXT", forking())
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("study") / "study.toml"
+    path.write_text(STUDY, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def ran(file, tmp_path_factory):
+    """A study that was carried out, two runs at a time."""
+    out = tmp_path_factory.mktemp("study") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study_pool, "CONTEXT", forking())
+        assert run(file, out, "--parallel", 2) == 0
+    return out
+
+
+def run(file, out, *arguments):
+    with pytest.raises(SystemExit) as caught:
+        main(["study", str(file), "--out", str(out), "--device", "cpu", *map(str, arguments)])
+    return caught.value.code
+
+
+def records(out, *kinds):
+    return read_run(out / RECORDS, "out").of(*kinds)
+
+
+def without_times(found):
+    return [
+        (
+            one.kind,
+            dict(one.conditions),
+            {name: value for name, value in one.values.items() if name not in TIMES},
+        )
+        for one in found
+    ]
+
+
+def test_all_runs_are_measured(ran):
+    found = records(ran, "study run")
+    assert [(one.conditions["run"], one.conditions["seed"]) for one in found] == [
+        *(("A", 0), ("A", 1), ("J", 0), ("J", 1))
+    ]
+    for one in found:
+        assert one.values["parameters"] > 0
+        assert 0 <= one.values["top1"] <= 100
+    assert len(records(ran, "study epoch")) == 4 * 3
+    assert len(records(ran, "study jigsaw")) == 4 * 2
+    assert len(records(ran, "study positions")) == 2
+
+
+def test_top1_is_that_of_training_where_the_images_are_the_same(ran):
+    """60 of the validation images; the model at the end of training was judged on all."""
+    last = {
+        (one.conditions["run"], one.conditions["seed"]): one.values["top1"]
+        for one in records(ran, "study run")
+    }
+    for one in records(ran, "study accuracy"):
+        assert one.values["top1"] == pytest.approx(
+            last[one.conditions["run"], one.conditions["seed"]], abs=20
+        )
+
+
+def test_runs_are_compared_with_their_baseline_image_by_image(ran):
+    found = {
+        (one.conditions["seed"], one.conditions["value"], one.conditions["ratio"]): one
+        for one in records(ran, "study difference")
+    }
+    jigsaws = {
+        (one.conditions["run"], one.conditions["seed"], one.conditions["ratio"]): one.values
+        for one in records(ran, "study jigsaw")
+    }
+    assert len(found) == 2 * (1 + 3 * 2)
+    for (seed, value, ratio), one in found.items():
+        assert one.conditions["than"] == "A"
+        if ratio is not None:
+            expected = jigsaws["J", seed, ratio][value] - jigsaws["A", seed, ratio][value]
+            assert one.values["difference"] == pytest.approx(expected, abs=2e-3)
+
+
+def test_no_record_names_a_folder_of_this_machine(ran):
+    text = (ran / RECORDS).read_text(encoding="utf-8")
+    assert str(ran) not in text
+    assert str(ran.parent) not in text
+
+
+def test_every_number_of_the_page_comes_from_a_record(ran):
+    page = (ran / "report.html").read_text(encoding="utf-8")
+    assert "A small study" in page
+    wrong, checked = untraced(page)
+    assert not wrong
+    assert checked > 50
+
+
+def test_what_is_done_is_not_done_again(ran, file, capfd):
+    before = {path: path.stat().st_mtime_ns for path in ran.glob("*/*/records.jsonl")}
+    assert run(file, ran) == 0
+    out, err = capfd.readouterr()
+    assert "4 of 4 runs are done" in err
+    assert f"report: {ran / 'report.html'}" in out
+    assert before == {path: path.stat().st_mtime_ns for path in ran.glob("*/*/records.jsonl")}
+
+
+def test_a_finished_study_can_be_moved(ran, file, tmp_path):
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(ran, moved)
+    assert run(file, moved) == 0
+    assert (moved / RECORDS).read_text() == (ran / RECORDS).read_text()
+
+
+def test_only_an_evaluation_whose_settings_changed_is_made_again(ran, file, tmp_path):
+    out, other = tmp_path / "out", tmp_path / "other.toml"
+    shutil.copytree(ran, out)
+    other.write_text(STUDY.replace("repeats = 2", "repeats = 3"), encoding="utf-8")
+    trained = (out / "A-0" / "train" / RECORDS).stat().st_mtime_ns
+    jigsaws = (out / "A-0" / "jigsaws" / RECORDS).stat().st_mtime_ns
+    positions = (out / "A-0" / "positions" / RECORDS).stat().st_mtime_ns
+    assert run(other, out, "--only", "A-0") == 0
+    assert (out / "A-0" / "train" / RECORDS).stat().st_mtime_ns == trained
+    assert (out / "A-0" / "jigsaws" / RECORDS).stat().st_mtime_ns == jigsaws
+    assert (out / "A-0" / "positions" / RECORDS).stat().st_mtime_ns != positions
+
+
+def test_a_run_of_another_recipe_is_refused(ran, file, tmp_path, capfd):
+    other = tmp_path / "other.toml"
+    other.write_text(STUDY.replace("epochs = 3", "epochs = 4"), encoding="utf-8")
+    assert run(other, ran) == 2
+    assert "run.epochs was 3 and is now 4" in capfd.readouterr().err
+
+
+def test_the_list_says_what_is_left(ran, file, tmp_path, capfd):
+    assert run(file, tmp_path / "new", "--list") == 0
+    out = capfd.readouterr().out
+    assert "train, jigsaws, positions" in out
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_run_that_fails_does_not_keep_the_others_from_being_done(file, tmp_path, capfd):
+    broken = tmp_path / "broken.toml"
+    text = STUDY.replace(
+        'name = "A"\nvariant = "A"\nseeds = [0, 1]',
+        'name = "A"\nvariant = "A"\nset = { init = "nowhere.safetensors" }',
+    ).replace("seeds = [0, 1]", "seeds = [0]")
+    broken.write_text(text, encoding="utf-8")
+    out = tmp_path / "out"
+    assert run(broken, out) == 1
+    assert "1 run failed. A-0: init 'nowhere.safetensors'" in capfd.readouterr().err
+    assert [one.conditions["run"] for one in records(out, "study run")] == ["J"]
+    assert (out / "report.html").is_file()
+
+
+def test_a_stopped_study_goes_on_and_comes_to_the_same(ran, file, tmp_path):
+    out = tmp_path / "out"
+    chosen = ("--only", "J-0", "--parallel", 2)  # As many threads as where it was not stopped.
+    process = Fork(["study", file, "--out", out, "--device", "cpu", *chosen], first=_forked_workers)
+    until(lambda: (out / "J-0" / "train" / RECORDS).is_file())
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "go on with the same command" in err
+    assert not list(out.glob("*/*/done.json"))
+    assert run(file, out, *chosen) == 0
+    kinds = ("study epoch", "study accuracy", "study jigsaw")
+    whole = [one for one in records(ran, *kinds) if one.conditions["run"] == "J"]
+    whole = [one for one in whole if one.conditions["seed"] == 0]
+    assert without_times(records(out, *kinds)) == without_times(whole)
+    assert not (out / "J-0" / "train" / "checkpoints").exists()
+
+
+def _forked_workers():
+    study_pool.CONTEXT = forking()
+
+
+def until(holds, seconds=60):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_kept_scores_give_the_difference_that_was_measured(ran):
+    scores = [read_scores(ran / f"{name}-0" / "jigsaws" / "scores.safetensors") for name in "AJ"]
+    found = difference(scores[0], scores[1], JigsawSettings((0.27, 0.5), 2, 0))
+    told = {
+        (one.conditions["value"], one.conditions["ratio"]): one.values
+        for one in records(ran, "study difference")
+        if one.conditions["seed"] == 0
+    }
+    for key, estimate in found.items():
+        assert isinstance(estimate, Estimate)
+        assert told[key]["difference"] == pytest.approx(estimate.mean, abs=1e-5)
+
+
+def test_scores_that_cannot_be_read_are_left_out(tmp_path, ran):
+    scores = read_scores(ran / "A-0" / "jigsaws" / "scores.safetensors")
+    path = tmp_path / "scores.safetensors"
+    write_scores(path, scores)
+    again = read_scores(path)
+    assert (again.same == scores.same).all()
+    assert (again.moved == scores.moved).all()
+    path.write_bytes(path.read_bytes()[:100])
+    assert read_scores(path) is None
+    assert read_scores(tmp_path / "none") is None
+
+
+def test_records_are_lines_of_json(ran):
+    for line in (ran / RECORDS).read_text(encoding="utf-8").splitlines():
+        assert json.loads(line)["kind"].startswith("study ")

@@ -1,0 +1,178 @@
+"""Verdicts on the paper's claims, each way, from made-up studies."""
+
+from dataclasses import replace
+
+import pytest
+
+from mjp.core.records import Record
+from mjp.report.study import Quantity
+from mjp.report.study_claims import Part
+from mjp.report.study_derived import derive
+from mjp.report.study_reading import levels, studies_of
+from mjp.report.study_tests import Comparison
+from mjp.report.study_words import outcome, overview, verdicts_of
+from tests.report import made_study as made
+
+
+def view_of(runs):
+    (study,) = studies_of(made.records(runs))
+    return derive(study)
+
+
+def changed(runs, **changes):
+    """The runs, some with other values: `J={"top1": 50.0}`."""
+    return [replace(run, **changes.get(run.name.replace("-", "_"), {})) for run in runs]
+
+
+def verdict(runs, table, start):
+    """The one whose claim starts so."""
+    (found,) = (
+        one for one in verdicts_of(view_of(runs), table) if one.claim.text.startswith(start)
+    )
+    return found
+
+
+LAST = "Localization on top (J"
+
+
+@pytest.mark.parametrize(
+    ("top1", "level", "head"),
+    [
+        (61.5, "holds", "Holds here: J against G: accuracy +1."),
+        (60.1, "in part", "Holds in part: "),  # More than A by a little, not than G.
+        (58.0, "does not hold", "Does not hold here: J against G: accuracy -2."),
+    ],
+)
+def test_a_gain_over_two_runs_is_judged_by_both(top1, level, head):
+    runs = changed(made.ABLATION, J={"top1": top1}, A={"top1": 59.0})
+    found = verdict(runs, "ablation", LAST)
+    assert found.level == level
+    assert found.sentence.startswith(head)
+    assert found.records
+
+
+def test_an_interval_that_holds_zero_tells_nothing():
+    noisy = [replace(run, noise=3.0, top1=60.0) for run in made.ABLATION]
+    found = verdict(noisy, "ablation", LAST)
+    assert found.level == "cannot be told"
+    assert found.sentence.startswith("Cannot be told here: J against G: accuracy")
+    assert "3 seeds, paired" in found.sentence
+
+
+def test_a_missing_run_is_said_and_what_is_there_is_told():
+    without = [run for run in made.ABLATION if run.name not in ("B", "G")]
+    assert verdict(without, "ablation", "Without position").sentence == (
+        "Cannot be told here: there is no run B yet."
+    )
+    found = verdict(without, "ablation", LAST)
+    assert found.level == "in part"
+    assert "there is no run G yet" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [(-0.9, 0.3, "holds"), (-3.0, -1.1, "fails"), (-1.5, 0.5, "open"), (-1.5, -0.5, "open")],
+)
+def test_kept_means_that_no_more_than_a_point_can_be_lost(low, high, wanted):
+    part = Part("G", "A", Quantity("top1"), "above", -1.0)
+    assert outcome(Comparison((low + high) / 2, low, high, "seeds", 3), part) == wanted
+
+
+def test_at_most_is_a_bound_from_above():
+    part = Part("J", "A", Quantity("epoch_seconds"), "below", 2.0)
+    told = [outcome(Comparison(0, *ends, "seeds", 3), part) for ends in ((0, 1), (1, 3), (3, 4))]
+    assert told == ["holds", "open", "fails"]
+    assert outcome(Comparison(0, None, None, "nothing", 0), part) == "open"
+
+
+def test_cost_is_in_percent_and_only_of_runs_that_ran_alone():
+    assert verdict(made.COST, "cost", "An epoch").sentence.startswith(
+        "Holds here: cost-J against cost-A: time of an epoch +0."
+    )
+    slow = changed(made.COST, cost_J={"epoch_seconds": 14.7})
+    assert verdict(slow, "cost", "An epoch").level == "does not hold"
+    beside = changed(made.COST, cost_J={"alone": False})
+    assert verdict(beside, "cost", "An epoch").level == "cannot be told"
+
+
+def test_what_should_rise_with_gamma_but_falls_at_one_step_holds_in_part():
+    runs = (*made.ABLATION, *made.GAMMA)
+    assert verdict(runs, "gamma", "Consistency rises").level == "holds"
+    dented = [replace(run, consistency=60.0) if run.name == "gamma-0.5" else run for run in runs]
+    found = verdict(dented, "gamma", "Consistency rises")
+    assert found.level == "in part"
+    assert "the means do not all rise" in found.sentence
+
+
+def test_an_attacker_who_knows_may_see_another_side():
+    runs = [
+        replace(run, psnr=(run.psnr[0], 80.0)) if run.psnr else run
+        for run in (*made.ABLATION, *made.GAMMA)
+    ]
+    assert verdict(runs, "gamma", "A larger γ lets gradients tell less of").level == "holds"
+    found = verdict(runs, "gamma", "A larger γ lets gradients tell less also")
+    assert found.claim.ours
+    assert found.level == "cannot be told"
+
+
+def test_one_of_two_backbones_alone_does_not_hold():
+    runs = changed(made.BACKBONES, swin_mjp={"consistency": 20.0, "top1": 60.0})
+    found = verdicts_of(view_of(runs), "backbones")
+    assert [one.level for one in found] == ["does not hold", "holds"]
+
+
+def test_epochs_to_an_accuracy_are_read_off_the_curve():
+    runs = made.ABLATION
+    (study,) = studies_of(made.records(runs))
+    lowest = min(made.top1_of(run, seed) for run in runs for seed in run.seeds
+                 if "convergence" in run.tables)  # fmt: skip
+    assert levels(study) == [int(share * lowest) for share in (0.5, 0.75, 0.9, 0.95)]
+    level = levels(study)[0]
+    reading = study.runs["A"].of(Quantity(f"epochs to {level} %"))["training"]["0"].value
+    curve = study.runs["A"].epochs["0"]
+    assert curve[int(reading)] < level <= curve[int(reading) + 1]
+    assert verdict(runs, "convergence", "MJP reaches").level == "holds"
+    late = changed(runs, J={"rate": 9.0})
+    assert verdict(late, "convergence", "MJP reaches").level == "does not hold"
+
+
+def test_seconds_to_an_accuracy_are_epochs_times_those_of_the_cost_table():
+    (study,) = studies_of(made.records((*made.ABLATION, *made.COST)))
+    view, level = derive(study), levels(study)[-1]
+    run, cost = study.runs["J"], study.runs["cost-J"]
+    epochs = view.sum(run, Quantity(f"epochs to {level} %")).spread.mean
+    seconds = view.sum(run, Quantity(f"seconds to {level} %")).spread.mean
+    own = view.sum(cost, Quantity("epoch_seconds")).spread.mean
+    assert seconds == pytest.approx(epochs * own)
+    assert view.sum(study.runs["E"], Quantity(f"seconds to {level} %")) is None
+
+
+def test_without_a_second_seed_the_images_decide_and_it_is_said():
+    (study,) = studies_of(made.records(made.ABLATION))
+    found = derive(study).pair(study.runs["B"], study.runs["A"], Quantity("top1")).comparison
+    told = study.differences["B", "A", "0", Quantity("top1"), made.TRAINED]
+    assert (found.low, found.high) == (
+        told.values["difference_low"],
+        told.values["difference_high"],
+    )
+    assert (found.over, found.count) == ("images", 10000)
+
+
+def test_with_several_seeds_those_whose_images_are_clear_are_counted():
+    records = made.records(made.ABLATION)
+    for place, record in enumerate(records):
+        told = record.conditions
+        if record.kind == "study difference" and (told["run"], told["seed"]) == ("J", 1):
+            wide = {"difference": 1.0, "difference_low": -1.0, "difference_high": 3.0}
+            records[place] = Record(record.kind, told, wide)
+    (study,) = studies_of(records)
+    found = derive(study).pair(study.runs["J"], study.runs["A"], Quantity("top1")).comparison
+    assert (found.count, found.tested, found.agreeing) == (3, 3, 2)
+
+
+def test_the_overview_counts_claims():
+    assert overview(view_of(made.COST)) == (
+        "Of the claims that the study “paper” looks at (1 of the paper, 1 of ours): 2 hold here, "
+        "0 hold in part, 0 do not hold, 0 cannot be told."
+    )
+    assert overview(view_of(made.OTHER)) == ""
