@@ -11,6 +11,8 @@ import tyro
 import mjp
 from mjp.cli import _chosen_recipe, _spelled_out, _verbs
 from mjp.commands import options
+from mjp.commands.study_options import StudyOptions
+from mjp.commands.study_plan import read_study
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -105,7 +107,7 @@ def commands() -> list[str]:
             lines = [line.partition("#")[0] for line in block.splitlines()]
             found += [part.strip() for line in lines for part in line.split("&&")]
         found += re.findall(
-            r"`(mjp (?:train|check|eval|probe|audit|report|demo|serve) [^`…]*)`", text
+            r"`(mjp (?:train|check|eval|probe|audit|report|demo|serve|study) [^`…]*)`", text
         )
     lines = {line for line in found if "mjp" in line and "…" not in line}
     return sorted(line for line in lines if not line.startswith("python "))
@@ -120,7 +122,10 @@ def test_the_commands_it_shows_can_be_parsed(command):
     arguments = _spelled_out(arguments)
     name, recipe = _chosen_recipe(arguments)
     parsed = tyro.cli(_verbs(name, recipe), args=arguments)
-    assert getattr(parsed, "name", name) == name
+    if isinstance(parsed, options.TrainOptions | options.CheckOptions):
+        assert parsed.name == name
+    if isinstance(parsed, StudyOptions):
+        assert read_study(parsed.name, parsed.root or "/data").chosen(parsed.only, parsed.without)
 
 
 def links() -> list[Path]:

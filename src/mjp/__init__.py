@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mjp.models.checkpoint import load, save
     from mjp.models.config import VARIANTS, MJPConfig
     from mjp.models.factory import create_model, wrap
+    from mjp.models.pretrained import pretrained
     from mjp.models.weights import load_weights
     from mjp.privacy.attacking import attack, attacks
     from mjp.privacy.defences import Defence, parse_defence
@@ -55,6 +56,7 @@ _HOMES = {
     "load": "mjp.models.checkpoint",
     "load_weights": "mjp.models.weights",
     "parse_defence": "mjp.privacy.defences",
+    "pretrained": "mjp.models.pretrained",
     "sample_plan": "mjp.jigsaw",
     "save": "mjp.models.checkpoint",
     "share": "mjp.privacy.sharing",
@@ -83,6 +85,7 @@ __all__ = [
     "load",
     "load_weights",
     "parse_defence",
+    "pretrained",
     "sample_plan",
     "save",
     "share",

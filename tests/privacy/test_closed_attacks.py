@@ -99,6 +99,20 @@ def test_the_mask_is_read_off_and_the_unmasked_patches_come_back(ratio):
     assert gain > 5
 
 
+@pytest.mark.parametrize(("width", "ratio"), [(40, 0.05), (40, 0.15), (44, 0.25)])
+def test_more_patches_than_width_and_a_mask_leave_traces(width, ratio):
+    images, model = pictures("astronaut"), public(width=width)
+    jigsaw = plan(model, ratio)
+    update = sent(model, images, jigsaw)
+    found = mjp.attack("adaptive_solve", model, update)
+    assert found.masked.equal(jigsaw.masked[0])
+    assert f"48 patches are more than the width of {width}" in found.reason
+    naive = mjp.attack("patch_solve", model, update)
+    assert decibels(found.images, images) > decibels(naive.images, images) + 1.5
+    several = [update, sent(model, images, plan(model, ratio, seed=1))]
+    assert mjp.attack("adaptive_solve", model, several).images.isfinite().all()
+
+
 def test_a_single_masked_patch_is_recovered_exactly():
     images, model = pictures("astronaut"), public()
     jigsaw = plan(model, 1 / 48)

@@ -279,6 +279,19 @@ def test_a_model_without_positions_cannot_hide_them(text):
         parse_defence(text).public(public)
 
 
+def test_the_plain_variant_is_defended_as_timms_model_is():
+    plain = VITS["plain"].build().eval()
+    variant = mjp.wrap(copy.deepcopy(plain), mjp.VARIANTS["A"])
+    defence = parse_defence("mjp=0.5")
+    one, other = (defence.public(PublicModel.of(model)) for model in (plain, variant))
+    for name, tensor in one.model.state_dict().items():
+        assert torch.equal(tensor, other.model.state_dict()[name])
+    assert one.model.mjp_config == other.model.mjp_config
+    assert variant.unknown_position is None
+    (note,) = defence.notes(PublicModel.of(variant))
+    assert "was not trained with MJP" in note
+
+
 def test_models_that_mjp_does_not_fit_are_refused():
     swin = mjp.wrap(OTHERS["swin"].build(), mjp.MJPConfig(absolute_positions="added"))
     with pytest.raises(ConfigError, match="MJPSwinTransformer is no ViT of timm"):

@@ -112,8 +112,11 @@ def test_every_text_stands_out_from_its_ground(theme):
 
 def test_the_options_tell_all_there_is_to_choose(client):
     options = client.get("/api/options").json()
-    assert [model["key"] for model in options["models"]] == ["small", "deit-small"]
-    assert all("random weights" in model["label"] for model in options["models"])
+    keys = [model["key"] for model in options["models"]]
+    assert keys == ["small", "trained-mjp", "trained-plain", "deit-small"]
+    for model in options["models"]:
+        what = "trained with" if model["key"].startswith("trained") else "random weights"
+        assert what in model["label"]
     assert {one["kind"] for one in options["attacks"]} == {"closed", "search"}
     assert options["limits"]["upload_bytes"] == 300_000
     for sample in options["samples"][:3]:

@@ -259,6 +259,16 @@ def test_results_are_forgotten_but_running_jobs_are_not():
         jobs.add(trial())
 
 
+@pytest.mark.parametrize("key", ["trained-mjp", "trained-plain"])
+def test_the_trained_models_are_attacked_where_closed_forms_are_determined(server, key):
+    public = server.desk.shelf.public(key)
+    assert public.grid.num_patches < public.patch_matrix().shape[0]
+    result = server.ended(server.start(model=key)["id"])["result"]
+    assert result["level"] == "recovered"
+    defended = server.ended(server.start(model=key, defence="mjp=0.09")["id"])["result"]
+    assert defended["psnr"] < result["psnr"]
+
+
 def test_models_are_copied_for_each_thread_and_unknown_ones_refused():
     shelf = Shelf((), torch.device("cpu"))
     one, other = shelf.copy("small"), shelf.copy("small")

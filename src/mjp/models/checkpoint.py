@@ -7,13 +7,13 @@ pretrained=True)` reads it too.
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from timm.models._hub import save_config_for_hf
-from torch import nn
+from torch import Tensor, nn
 
 from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
 from mjp.jigsaw.grid import pair_of_sides
@@ -37,14 +37,24 @@ _NOT_ARCHITECTURE = frozenset(
 )
 """Attributes that do not change what a model computes in evaluation, but for rounding."""
 
+Precision = Literal["own", "fp16"]
 
-def save(model: nn.Module, path: str | Path) -> None:
+
+def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") -> None:
     """Writes a wrapped model to a folder: `model.safetensors` and `config.json`.
 
     Each file is written whole or not at all. A model that could not be built again from what the
     configuration records is refused, before anything is written. What is of training alone, such
     as gradient checkpointing or `set_distilled_training`, is not kept.
+
+    Args:
+        precision: `fp16` rounds the weights in the file, to half its size, and leaves the model as
+            it is; `mjp.load` then gives a model in single precision again.
     """
+    if precision not in get_args(Precision):
+        raise ConfigError(
+            f"precision must be one of {', '.join(get_args(Precision))}; got {precision!r}"
+        )
     if not isinstance(model, MJPBackbone):
         inner = next(
             (name for name in ("module", "_orig_mod", "model") if hasattr(model, name)), ""
@@ -57,15 +67,21 @@ def save(model: nn.Module, path: str | Path) -> None:
     folder = Path(path)
     parts = {name: folder / f".{name}.part" for name in (WEIGHTS_NAME, CONFIG_NAME)}
     tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+    notes: dict[str, Any] = {}
+    if precision == "fp16":
+        tensors = {name: _halved(name, tensor) for name, tensor in tensors.items()}
+        notes["stored_precision"] = precision
     table = model.position_table()
-    grid = None if table is None else model.position_grid()
+    if table is not None:
+        grid = model.position_grid()
+        notes["position_grid"] = [grid.rows, grid.cols]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_file(tensors, parts[WEIGHTS_NAME], metadata={"format": "pt"})
         save_config_for_hf(
             model,
             parts[CONFIG_NAME],
-            model_config={} if grid is None else {"position_grid": [grid.rows, grid.cols]},
+            model_config=notes,
             model_args={**arguments, "mjp": model.mjp_config.to_dict()},
         )
         for name, part in parts.items():
@@ -81,7 +97,7 @@ def save(model: nn.Module, path: str | Path) -> None:
 
 
 def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
-    """Reads a model that `mjp.save` wrote, in the precision it was written in.
+    """Reads a model that `mjp.save` wrote, in the precision that it had.
 
     Args:
         head: `keep` draws a new classifier, for another num_classes.
@@ -94,7 +110,7 @@ def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
             f"'local-dir:{path}', pretrained=True, features_only=True)"
         )
     folder = Path(path)
-    architecture, pretrained_cfg, saved = _read_config(folder)
+    architecture, pretrained_cfg, saved, rounded = _read_config(folder)
     config = MJPConfig.from_dict(saved.pop("mjp"))
     img_size = arguments.pop("img_size", None)
     try:
@@ -106,7 +122,7 @@ def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
     state = read_state(folder)
     load_strictly(model, state, folder, head)
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if name in state:
+        if name in state and not rounded:
             tensor.data = tensor.data.to(state[name].dtype)
     if img_size is not None:
         if not hasattr(model, "set_input_size"):
@@ -115,7 +131,20 @@ def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
     return model
 
 
-def _read_config(folder: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def _halved(name: str, tensor: Tensor) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    half = tensor.half()
+    if not torch.equal(half.isfinite(), tensor.isfinite()):
+        raise CheckpointError(
+            f"{name} has values up to {tensor.abs().max():.3g}, too large for half precision; "
+            "leave precision='fp16' out"
+        )
+    return half
+
+
+def _read_config(folder: Path) -> tuple[str, dict[str, Any], dict[str, Any], bool]:
+    """Architecture, what it says of itself, arguments, and whether its weights were rounded."""
     file = folder / CONFIG_NAME
     if not file.is_file():
         raise CheckpointError(
@@ -131,6 +160,7 @@ def _read_config(folder: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
             key: tuple(value) if isinstance(value, list) else value
             for key, value in content["pretrained_cfg"].items()
         }
+        rounded = "stored_precision" in content
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{file} is not the configuration of a model that mjp.save wrote ({error!r})"
@@ -138,7 +168,7 @@ def _read_config(folder: Path) -> tuple[str, dict[str, Any], dict[str, Any]]:
     if not isinstance(architecture, str) or not architecture.startswith(PREFIX):
         raise CheckpointError(f"{file} is of {architecture!r}, which is no model of mjp")
     pretrained_cfg["architecture"] = architecture
-    return architecture.removeprefix(PREFIX), pretrained_cfg, arguments
+    return architecture.removeprefix(PREFIX), pretrained_cfg, arguments, rounded
 
 
 def _describe(model: MJPBackbone) -> dict[str, Any]:

@@ -19,12 +19,15 @@ from mjp.core.seeds import seed_for
 from mjp.models.checkpoint import load
 from mjp.models.config import VARIANTS, MJPConfig
 from mjp.models.factory import create_model, wrap
+from mjp.models.pretrained import pretrained, pretrained_names
 from mjp.models.registry import PREFIX
 from mjp.models.weights import CONFIG_NAME, OWN_NAMES, load_strictly, load_weights, read_state
 
 RANDOM = "random"
 """In place of a file: the architecture with weights drawn from a seed."""
-SOURCES = ("hf-hub:", "local-dir:")
+PRETRAINED = "pretrained:"
+"""Before the name of a trained model that is part of the package."""
+SOURCES = ("hf-hub:", "local-dir:", PRETRAINED)
 IMPORT = "import:"
 """Before MODULE:FUNCTION, which makes a model of the person's own."""
 
@@ -34,7 +37,7 @@ class ModelName:
     """What a person wrote, taken apart: `[LABEL=]MODEL[@WEIGHTS]`.
 
     Args:
-        source: a folder, a timm name, or a name behind `hf-hub:` or `local-dir:`.
+        source: a folder, a timm name, or a name behind `pretrained:`, `hf-hub:` or `local-dir:`.
         weights: a file for a timm name, or `random`; None for those that belong to the source.
     """
 
@@ -65,7 +68,9 @@ def _exists(path: str) -> bool:
 
 def _short(source: str) -> str:
     """What to call a model that was given no label."""
-    bare = source.removeprefix("local-dir:").removeprefix("hf-hub:")
+    bare = source
+    for prefix in SOURCES:
+        bare = bare.removeprefix(prefix)
     path = Path(bare)
     if path.expanduser().is_dir():
         path = path.resolve()
@@ -118,6 +123,8 @@ def _build(name: ModelName, arguments: dict[str, Any]) -> Any:
     source = name.source
     if source.startswith(IMPORT):
         return _imported(source.removeprefix(IMPORT), name.weights)
+    if source.startswith(PRETRAINED):
+        return pretrained(source.removeprefix(PRETRAINED), **arguments)
     path = Path(source.removeprefix("local-dir:")).expanduser()
     if path.is_dir():
         return _from_folder(path, arguments)
@@ -164,6 +171,8 @@ def _imported(where: str, weights: str | None) -> nn.Module:
 
 
 def _close(architecture: str) -> str:
+    if found := difflib.get_close_matches(architecture, pretrained_names(), n=2, cutoff=0.8):
+        return " or ".join(PRETRAINED + name for name in found)
     return " or ".join(difflib.get_close_matches(architecture, timm.list_models(), n=3))
 
 

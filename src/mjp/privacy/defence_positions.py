@@ -107,7 +107,7 @@ class MaskedJigsaw(Jigsaw):
                 f"mjp hides the positions of a ViT's patches; this {type(model).__name__} is no "
                 "ViT of timm, so use shuffle"
             )
-        if not isinstance(model, MJPBackbone):
+        if _knows_no_jigsaw(model):
             return self._wrapped(public)
         if model.unknown_position is None:
             raise ConfigError(
@@ -117,7 +117,7 @@ class MaskedJigsaw(Jigsaw):
         return public
 
     def notes(self, public: PublicModel) -> tuple[str, ...]:
-        if not isinstance(public.model, MJPBackbone):
+        if _knows_no_jigsaw(public.model):
             return (
                 "The model was not trained with MJP: its unknown position is untrained, so the "
                 "accuracy of the defended model is not known.",
@@ -132,7 +132,9 @@ class MaskedJigsaw(Jigsaw):
         devices = [public.device] if public.device.type == "cuda" else []
         try:
             with torch.random.fork_rng(devices=devices):
-                model = wrap(copy.deepcopy(public.model), config)
+                model = copy.deepcopy(public.model)
+                ours = isinstance(model, MJPBackbone)
+                model = type(model).of(model, config) if ours else wrap(model, config)
         except UnsupportedModelError as error:
             raise ConfigError(f"mjp cannot be put around this model: {error}") from error
         # Always the same draw: client and attacker have the same public model.
@@ -145,6 +147,15 @@ class MaskedJigsaw(Jigsaw):
             surface.patch_embedding, surface.positions, surface.classifier or "none", surface.layout
         )
         return replace(public, model=model, surface=find_surface(model, public.size, names))
+
+
+def _knows_no_jigsaw(model: nn.Module) -> bool:
+    """Whether this is timm's model, or ours with the same positions and no jigsaw (variant A)."""
+    if not isinstance(model, MJPBackbone):
+        return True
+    config = model.mjp_config
+    moves = config.ratio > 0 or config.pixels == "shuffle"
+    return config.positions == "own" and config.first_block == "as_built" and not moves
 
 
 @dataclass(frozen=True)

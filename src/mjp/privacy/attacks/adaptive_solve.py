@@ -39,6 +39,8 @@ not is left in the least squares, where it does less harm than one more directio
 more there are, the better is one less. Several updates leave hardly any open, there all count."""
 MANY = 40
 """So many masked patches are many."""
+LEAST_OF_SPAN = 0.5
+"""Of which share of the masked patches the span must be seen to be of use; found by trying."""
 NOISE_WEIGHT = 10.0
 """How much the prior counts against the noise."""
 ROUNDED = 0.3
@@ -103,8 +105,8 @@ def _recover(
     tell: Callable[[float], None],
 ) -> Float[Tensor, "batch 3 height width"]:
     """The pictures of clients that sent equally many updates with equally large masks."""
-    if not any(masked):
-        found = _unmasked(public, readings, tell)
+    if not any(masked) or any(_span_is_buried(one) for one in readings[0]):
+        found = _whole(public, readings, tell)
         return found.clamp(0, 1).float()
     partials = [[partial(one, alone=len(masked) == 1) for one in several] for several in readings]
     if len(masked) == 1:
@@ -124,6 +126,14 @@ def _recover(
         return found
     pairs = zip(found, readings, partials, strict=True)
     return torch.stack([_separated(public, *one) for one in pairs])
+
+
+def _span_is_buried(reading: Reading) -> bool:
+    """Whether Q has too few columns for the span of the masked patches, or none at all."""
+    assert reading.tokens is not None
+    patches, width = reading.tokens.shape
+    columns = width - (patches - reading.num_masked)
+    return columns < LEAST_OF_SPAN * reading.num_masked
 
 
 def _separated(
@@ -216,15 +226,19 @@ def intersected(several: list[Partial]) -> tuple[Tensor, Tensor]:
     return base, vectors[:, open_ones].mT
 
 
-def _unmasked(
+def _whole(
     public: PublicModel, readings: list[list[Reading]], tell: Callable[[float], None]
 ) -> Float[Tensor, "batch 3 height width"]:
-    """Without a mask: least squares, and the prior where noise or missing rank bury the picture."""
+    """Least squares, and the prior where noise or missing rank bury the picture.
+
+    A mask, whose rows of G are zeros, is filled by the prior alone; what its patches add is noise.
+    """
     tokens = torch.stack([one[0].tokens for one in readings])  # type: ignore[misc]
     patches = torch.stack([one[0].patches for one in readings])  # type: ignore[misc]
     solved = solve(tokens, patches)
     found = public.pixels(public.join(solved))
     noise = _noise(tokens, patches, solved, readings[0][0].rounding)
+    noise = noise + _hidden(tokens, readings[0][0].num_masked)
     smallest = torch.linalg.svdvals(tokens)[:, -1]
     if tokens.shape[1] > tokens.shape[2]:
         smallest = torch.zeros_like(smallest)
@@ -263,6 +277,12 @@ def _noise(
     left_over = patches - tokens.mT @ solved
     found = (left_over.square().sum(dim=(1, 2)) / (spare * patches.shape[2])).sqrt()
     return torch.maximum(found, 1e-12 * own)
+
+
+def _hidden(tokens: Float[Tensor, "batch patches dim"], number: int) -> Float[Tensor, " batch"]:
+    """What so many masked patches add to an entry of dE, if their gradients are as the others'."""
+    known = tokens.shape[1] - number
+    return number**0.5 * (tokens.square().sum(dim=(1, 2)) / (known * tokens.shape[2])).sqrt()
 
 
 def _as_pixels(public: PublicModel, span: Float[Tensor, "batch m values"]) -> Tensor:
