@@ -5,7 +5,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from mjp.commands.study_plan import TRAINING, Part, Task
+from mjp.commands.study_file import TRAINING
+from mjp.commands.study_plan import Part, Task
 from mjp.report.runs import RECORDS, read_run
 from mjp.train import runs
 
