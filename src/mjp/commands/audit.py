@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mjp import __version__
 from mjp.commands.audit_accuracy import accuracies, input_of, note_on, outputs_of
-from mjp.commands.audit_options import AuditOptions
+from mjp.commands.audit_options import DEFAULT_MODEL, DEFAULT_SIZE, AuditOptions
 from mjp.commands.audit_pictures import Album, open_album
 from mjp.commands.audit_results import present
 from mjp.commands.audit_update import audit_update
@@ -57,6 +57,9 @@ class Suspect:
 
 def run(options: AuditOptions) -> None:
     """Attacks, measures, prints, draws."""
+    if not options.model:
+        size = options.size or DEFAULT_SIZE
+        options = replace(options, model=(DEFAULT_MODEL,), size=size)
     settings = AuditSettings(
         options.rounds, options.localization_weight, options.steps, options.restarts, options.seed
     )

@@ -6,6 +6,10 @@ from typing import Literal
 
 from mjp.commands.options import ModelOptions, Models
 
+DEFAULT_MODEL = "pretrained:mini-imagenet-mjp"
+DEFAULT_SIZE = (48, 48)
+"""There its patches are fewer than its width, so that closed forms have equations enough."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions(ModelOptions):
@@ -17,12 +21,11 @@ class AuditOptions(ModelOptions):
     invert, dlg, idlg, april_opt, gradvit (searches: minutes a picture on a CPU).
     """
 
-    model: Models = ("deit_small_patch16_224@random",)
+    model: Models = ()
     """A folder (of a training run, or written by mjp.save or timm), a timm name, hf-hub:NAME,
-    local-dir:PATH, pretrained:NAME for a trained model of the package (mini-imagenet-plain,
-    mini-imagenet-mjp; closed forms need --size 48 48 there, for fewer patches than width), or
-    import:MODULE:FUNCTION, which gives an nn.Module of yours. NAME@FILE takes the weights from a
-    file, LABEL=MODEL gives it a name in the results."""
+    local-dir:PATH, pretrained:NAME, or import:MODULE:FUNCTION, which gives an nn.Module of yours.
+    NAME@FILE takes the weights from a file, LABEL=MODEL gives it a name in the results. By default
+    pretrained:mini-imagenet-mjp, at 48x48 pixels."""
     images: str = "photographs"
     """Pictures: a file, a folder, a Parquet or tar file, or photographs, which are bundled."""
     most: int = 4

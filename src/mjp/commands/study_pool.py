@@ -108,7 +108,10 @@ class Pool:
 
     def _hired(self) -> _Process:
         ours, theirs = CONTEXT.Pipe()
-        process = CONTEXT.Process(target=_work, args=(theirs, self.out, self.device, self.threads))
+        # Processes that decode for it start as they do for `mjp train`, not as it does itself.
+        method = multiprocessing.get_start_method()
+        arguments = (theirs, self.out, self.device, self.threads, method)
+        process = CONTEXT.Process(target=_work, args=arguments)
         process.start()
         theirs.close()
         self._processes.append(_Process(process, ours))
@@ -156,8 +159,11 @@ class Pool:
             one.process.kill()
 
 
-def _work(connection: Connection, out: Path, device: str | None, threads: int | None) -> None:
+def _work(
+    connection: Connection, out: Path, device: str | None, threads: int | None, method: str
+) -> None:
     """What a process does: run after run, until there are no more."""
+    multiprocessing.set_start_method(method, force=True)
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C is for the study, which then asks its processes to stop.
     signal.signal(signal.SIGTERM, _leave)
