@@ -71,11 +71,11 @@ def test_a_visitor_sees_a_result_at_once(visit, size):
     assert "recovers a recognisable picture" in page.inner_text("#says")
     assert page.inner_text("#live").startswith("recognisable. An attacker")
     for name in ("picture", "shuffled", "recovered"):
-        assert pixels(page, name) == [96, 96]
+        assert pixels(page, name) == [48, 48]
         assert page.get_attribute(f"#{name}", "alt")
     assert pixels(page, "masked") == [384, 384]
     assert re.fullmatch(r"\d+\.\d dB", page.inner_text("#psnr"))
-    assert "13 of 144 patches" in page.inner_text("#masked-note")
+    assert "4 of 144 patches" in page.inner_text("#masked-note")
     assert page.locator("#chart circle").count() == 1
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     snapshot(page, f"serve-{size}")
@@ -104,8 +104,8 @@ def test_an_upload_is_attacked_downloaded_and_forgotten_on_leaving(visit, server
         page.click("#download")
     archive = zipfile.ZipFile(Path(download.value.path()))
     own = Image.open(io.BytesIO(archive.read("picture.png")))
-    expected = picture(4, (300, 200)).resize((144, 96)).crop((24, 0, 120, 96))
-    for place in ((48, 48), (20, 70)):
+    expected = picture(4, (300, 200)).resize((72, 48)).crop((12, 0, 60, 48))
+    for place in ((24, 24), (10, 35)):
         one, other = own.getpixel(place), expected.getpixel(place)
         assert sum(abs(a - b) for a, b in zip(one, other, strict=True)) < 40
     snapshot(page, f"serve-upload-{size}")
@@ -143,7 +143,7 @@ def test_the_slider_changes_mask_picture_and_leak(visit):
     page = visit()
     before = page.inner_text("#psnr")
     page.focus("#amount")
-    for _ in range(6):
+    for _ in range(12):
         page.keyboard.press("ArrowRight")
     assert page.input_value("#amount-number") == "0.15"
     page.locator("#masked-note", has_text="22 of 144 patches").wait_for()

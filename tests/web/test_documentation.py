@@ -113,7 +113,7 @@ def test_every_text_stands_out_from_its_ground(theme):
 def test_the_options_tell_all_there_is_to_choose(client):
     options = client.get("/api/options").json()
     keys = [model["key"] for model in options["models"]]
-    assert keys == ["small", "trained-mjp", "trained-plain", "deit-small"]
+    assert keys == ["trained-mjp", "trained-plain", "small", "deit-small"]
     for model in options["models"]:
         what = "trained with" if model["key"].startswith("trained") else "random weights"
         assert what in model["label"]

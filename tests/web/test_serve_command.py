@@ -36,7 +36,7 @@ def test_the_command_serves_until_it_is_interrupted():
         with httpx.Client(base_url=url, timeout=10) as client:
             models = client.get("/api/options").json()["models"]
             keys = [one["key"] for one in models]
-            assert keys == ["mine", "small", "trained-mjp", "trained-plain", "deit-small"]
+            assert keys == ["mine", "trained-mjp", "trained-plain", "small", "deit-small"]
             job = client.post("/api/jobs", json={"picture": "cat", "attack": "dlg"}).json()
             with client.stream("GET", f"/api/jobs/{job['id']}/events") as stream:
                 next(stream.iter_lines())

@@ -37,7 +37,7 @@ class Choice:
     number: Number | None = None
 
 
-_SHARE = Number("γ, share of the patches", 0.0, 0.9, 0.09)
+_SHARE = Number("γ, share of the patches", 0.0, 0.9, 0.03)
 
 DEFENCES: Mapping[str, Choice] = MappingProxyType(
     {

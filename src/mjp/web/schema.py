@@ -130,7 +130,7 @@ class PreviewRequest(BaseModel):
 
     picture: PictureName
     model: ModelKey = "small"
-    defence: DefenceText = "mjp=0.09"
+    defence: DefenceText = "mjp=0.03"
     seed: Seed = 0
 
 
@@ -153,7 +153,7 @@ class JobRequest(BaseModel):
 
     picture: PictureName
     model: ModelKey = "small"
-    defence: DefenceText = "mjp=0.09"
+    defence: DefenceText = "mjp=0.03"
     attack: Annotated[Name, Field(examples=["adaptive_solve"])] = "adaptive_solve"
     seed: Seed = 0
     rounds: int = Field(

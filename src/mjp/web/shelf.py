@@ -35,11 +35,6 @@ class Offer:
 
 BUILT_IN = (
     Offer(
-        SMALL,
-        "Small ViT, random weights",
-        "Four blocks, 96 x 96 pixels in 12 x 12 patches. Untrained, and quick: a second or two.",
-    ),
-    Offer(
         TRAINED_MJP,
         "Small ViT, trained with MJP",
         "Four blocks, 48 x 48 pixels in 12 x 12 patches; 100 classes of ImageNet. Quick.",
@@ -48,6 +43,11 @@ BUILT_IN = (
         TRAINED_PLAIN,
         "Small ViT, trained without MJP",
         "The same model and data, trained without MJP.",
+    ),
+    Offer(
+        SMALL,
+        "Small ViT, random weights",
+        "Four blocks, 96 x 96 pixels in 12 x 12 patches. Untrained, and quick: a second or two.",
     ),
     Offer(
         DEIT,

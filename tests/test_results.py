@@ -1,0 +1,62 @@
+"""The documents say what the records in results/ say, and the records are fit for a repository."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mjp.commands.study_plan import read_study
+from mjp.report.runs import RECORDS, find_runs
+from mjp.report.study_markdown import fill_document
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+STUDY = ROOT / "docs" / "study.md"
+FILES = sorted(RESULTS.rglob(RECORDS))
+
+
+def test_the_study_page_is_what_its_command_writes(tmp_path):
+    copy = tmp_path / STUDY.name
+    copy.write_text(STUDY.read_text(encoding="utf-8"), encoding="utf-8")
+    fill_document([RESULTS], copy)
+    assert copy.read_text(encoding="utf-8") == STUDY.read_text(encoding="utf-8")
+    drawn = {path.name for path in tmp_path.glob("*.png")}
+    assert drawn == {path.name for path in STUDY.parent.glob("study-*.png")}
+    assert drawn == set(re.findall(r"\]\((study-[^)]*\.png)\)", copy.read_text(encoding="utf-8")))
+
+
+def test_a_changed_number_in_the_page_is_seen(tmp_path):
+    copy = tmp_path / STUDY.name
+    text = STUDY.read_text(encoding="utf-8")
+    number = re.search(r"\| (\d\d\.\d\d)", text)
+    assert number is not None
+    changed = text[: number.start(1)] + "99.99" + text[number.end(1) :]
+    copy.write_text(changed, encoding="utf-8")
+    fill_document([RESULTS], copy)
+    assert copy.read_text(encoding="utf-8") == text
+
+
+def test_the_records_are_whole_and_small():
+    assert FILES
+    assert sum(path.stat().st_size for path in RESULTS.rglob("*")) < 1_000_000
+    for run in find_runs([RESULTS]):
+        assert run.problems == ()
+        assert run.entries
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
+def test_the_records_name_no_folder(path):
+    for text in re.findall(r'"((?:[^"\\]|\\.)*)"', path.read_text(encoding="utf-8")):
+        assert not text.startswith(("/", "~", "..")), text
+
+
+def test_the_records_are_of_runs_that_the_study_lists():
+    tasks = {(task.entry.name, task.seed): task for task in read_study("paper", "/data").tasks}
+    for run in find_runs([RESULTS]):
+        for record in run.of("study run"):
+            told = record.conditions
+            task = tasks[str(told["run"]), int(str(told["seed"]))]
+            assert told["tables"] == " ".join(task.entry.tables)
+            if task.recipe is not None:
+                assert told["ratio"] == task.recipe.mjp.ratio
+                assert told["epochs"] == task.recipe.run.epochs
