@@ -210,7 +210,7 @@ class TestResident(FeedContract):
         told = []
         before = self.feed(folder)
         other = self.feed(folder)
-        other.prepare(lambda what, done, total: told.append(what), before)
+        other.prepare(lambda what, done, total: told.append(what), [before])
         assert not told
         assert other._pixels is before._pixels
         for one, same in zip(before.train(0, 3), other.train(0, 3), strict=True):
@@ -225,7 +225,7 @@ class TestResident(FeedContract):
             (folder / "train" / "bee" / "001.png").rename(folder / "train" / "ant" / "zzz.png")
         augment = replace(STRONG, eval_crop=0.5) if change == "crop" else STRONG
         other = self.feed(folder, augment=augment)
-        other.prepare(lambda what, done, total: told.append(what), before)
+        other.prepare(lambda what, done, total: told.append(what), [before])
         assert told
 
     def test_progress_is_told(self, folder):

@@ -179,11 +179,12 @@ class _Made:
         )
 
     def measure(self, name: str, work: Evaluation) -> dict[str, Outcome]:
+        among_data = self._options.among == "data"
+        count = partial(_count, work, self._source, among_data=among_data)
         if name == CLEAN:
-            return _count(work, self._source, "clean images", self._outputs)
-        what = name.replace("_", " ")
+            return count("clean images", self._outputs)
         decoder = partial(self._decoder, name)
-        return _count(work, self._source, what, self._outputs, len(SEVERITIES), decoder)
+        return count(name.replace("_", " "), self._outputs, len(SEVERITIES), decoder)
 
     def facts(self, subject: Subject) -> dict[str, Scalar]:
         facts = self._work.facts(subject, self._source.name)
@@ -191,6 +192,7 @@ class _Made:
             **facts,
             "images": len(self._source),
             "skip_corrupt": self._options.skip_corrupt,
+            "among": self._options.among,
             "corrupted": "made here",
             "jpeg_quality": self._options.jpeg or None,
         }
@@ -223,7 +225,9 @@ class _Prepared:
         for folder in self._folders[name]:
             source = work.chosen(FolderSource(folder))
             what = f"{name.replace('_', ' ')}, severity {folder.name}"
-            for label, one in _count(work, source, what, work.outputs(source)).items():
+            among_data = self._options.among == "data"
+            counted = _count(work, source, what, work.outputs(source), among_data=among_data)
+            for label, one in counted.items():
                 found[label] = found[label].with_more(one) if label in found else one
         return found
 
@@ -231,6 +235,7 @@ class _Prepared:
         return {
             **self._work.facts(subject, self._options.data),
             "skip_corrupt": self._options.skip_corrupt,
+            "among": self._options.among,
             "corrupted": "from files",
         }
 
@@ -242,10 +247,14 @@ def _count(
     outputs: dict[str, torch.Tensor],
     versions: int = 1,
     decoder: partial[CorruptingDecoder] | None = None,
+    *,
+    among_data: bool,
 ) -> dict[str, Outcome]:
     def counter(subject: Subject) -> ErrorCounter:
         mapped = outputs[subject.label]
-        return ErrorCounter(subject, len(source), versions, mapped, work.team, work.batch)
+        return ErrorCounter(
+            subject, len(source), versions, mapped, work.team, work.batch, among_data=among_data
+        )
 
     found = {}
     for counters in work.shown(source, what, counter, decoder):

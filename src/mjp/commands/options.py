@@ -257,6 +257,8 @@ class EvalCorruptionsOptions(EvaluationOptions):
     """Folder to write the corrupted images to, in ImageNet-C's layout. All of ImageNet: 500 GB."""
     resume: bool = False
     """Take what an earlier run in the folder found, for the same weights and conditions."""
+    among: Literal["all", "data"] = "all"
+    """Whether all of the model's classes compete, or only those of the data."""
     out: Path = Path("runs/eval-corruptions")
     """Folder for records and figures."""
 

@@ -25,7 +25,8 @@ class RunEntry:
         model: a model to evaluate that is not trained here, as `mjp eval --model` takes it.
         seeds: each makes a run of its own.
         tables: the tables that it is a row of.
-        baseline: the run that it is compared with, seed by seed.
+        baseline: the run that it is compared with, seed by seed and image by image.
+        compared: more runs that it is compared with.
         evaluations: by their names.
         alone: nothing else may run beside it, because its time is measured.
     """
@@ -39,6 +40,7 @@ class RunEntry:
     seeds: tuple[int, ...] = (0,)
     tables: tuple[str, ...] = ()
     baseline: str | None = None
+    compared: tuple[str, ...] = ()
     evaluations: tuple[str, ...] = ()
     alone: bool = False
 

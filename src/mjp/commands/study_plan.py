@@ -153,9 +153,10 @@ def _resolved(file: StudyFile, root: str | None, where: str) -> Study:
     for entry in file.runs:
         if names.count(entry.name) > 1:
             raise ConfigError(f"{where}: two runs are called {entry.name}")
-        if entry.baseline is not None and entry.baseline not in names:
-            hint = suggestion(entry.baseline, names)
-            raise ConfigError(f"{where}: {entry.name}: no run {entry.baseline!r}{hint}")
+        for other in (*filter(None, [entry.baseline]), *entry.compared):
+            if other not in names:
+                hint = suggestion(other, names)
+                raise ConfigError(f"{where}: {entry.name}: no run {other!r}{hint}")
     tasks = tuple(task for entry in file.runs for task in _tasks(file, entry, root, where))
     return Study(file.name, file.title or file.name, tasks)
 

@@ -1,20 +1,28 @@
 """What the runs of a study measured, as one list of small records that no folder is named in."""
 
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from mjp.commands.eval_corruptions import CLEAN
 from mjp.commands.study_plan import Part, Study, Task
 from mjp.commands.study_state import is_evaluated, is_trained, part_folder, training_folder
 from mjp.commands.study_work import SCORES
+from mjp.core.bootstrap import Estimate, estimates
 from mjp.core.records import Record, Scalar
+from mjp.core.seeds import seed_for
 from mjp.evaluate.jigsaw import JigsawSettings, Scores, difference
 from mjp.report.runs import RECORDS, Run, read_run
 
+CURVES = "convergence"
+"""The table whose runs are told of epoch by epoch."""
+BESIDE = (0.27, 0.5)
+"""Ratios at which a run is compared with others than its baseline."""
 KINDS = {
     "eval accuracy": ("study accuracy", ("data", "among", "precision", "image_size")),
     "eval jigsaw": ("study jigsaw", ("data", "jigsaw", "precision", "ratio", "draws")),
@@ -103,7 +111,8 @@ def _trained(study: Study, task: Task, out: Path, parallel: int) -> Iterator[Rec
         "images_per_second": statistics.median(rates) if rates else None,
     }
     yield Record("study run", facts, values)
-    yield from _epochs(study, task, run, times)
+    if CURVES in entry.tables:
+        yield from _epochs(study, task, run, times)
 
 
 def _times(run: Run) -> dict[int, float]:
@@ -142,7 +151,7 @@ def _evaluated(study: Study, task: Task, part: Part, out: Path) -> Iterator[Reco
             facts[name] = Path(str(value)).name if name == "data" else value
         facts["images"] = one.values.get("images")
         values = {
-            name: _rounded(value, 6)
+            name: _rounded(value, 4)
             for name, value in one.values.items()
             if value is not None and name not in ("images", "reason", "verdict")
         }
@@ -154,37 +163,63 @@ def _rounded(value: Scalar, digits: int) -> Scalar:
 
 
 def _differences(study: Study, out: Path) -> Iterator[Record]:
-    """What a run has more or less than its baseline with the same seed, paired over images."""
+    """What a run has more or less than others with the same seed, paired over images."""
     by_name = {(task.entry.name, task.seed): task for task in study.tasks}
     for task in study.tasks:
-        baseline = by_name.get((task.entry.baseline or "", task.seed))
-        if baseline is None:
-            continue
-        for part in task.parts:
-            other = next((one for one in baseline.parts if one.name == part.name), None)
-            if part.verb != "accuracy" or other is None or other.key != part.key:
+        for than in dict.fromkeys(filter(None, (task.entry.baseline, *task.entry.compared))):
+            other = by_name.get((than, task.seed))
+            if other is None:
                 continue
-            if not all(
-                is_trained(out, one) and is_evaluated(out, one, which)
-                for one, which in ((task, part), (baseline, other))
-            ):
-                continue
-            yield from _compared(study, task, baseline, part, out)
+            for part in task.parts:
+                if all(_has(out, one, part) for one in (task, other)):
+                    yield from _compared(study, task, other, part, out)
 
 
-def _compared(study: Study, task: Task, baseline: Task, part: Part, out: Path) -> Iterable[Record]:
-    scores = [read_scores(part_folder(out, one, part) / SCORES) for one in (baseline, task)]
-    if scores[0] is None or scores[1] is None:
-        return
-    options = part.options()
-    settings = JigsawSettings(options.ratios, options.draws, options.seed)
-    facts = {**_facts(study, task), "evaluation": part.name, "than": baseline.entry.name}
-    for (name, ratio), found in difference(scores[0], scores[1], settings).items():
-        values = {key: round(value, 6) for key, value in found.values("difference").items()}
-        images = len(scores[0].top1)
-        yield Record(
-            "study difference", {**facts, "value": name, "ratio": ratio, "images": images}, values
-        )
+def _has(out: Path, task: Task, part: Part) -> bool:
+    """Whether a run was evaluated so, with the same settings."""
+    own = next((one for one in task.parts if one.name == part.name), None)
+    same = own is not None and own.key == part.key
+    return same and is_trained(out, task) and is_evaluated(out, task, part)
+
+
+def _compared(study: Study, task: Task, other: Task, part: Part, out: Path) -> Iterator[Record]:
+    folders = [part_folder(out, one, part) for one in (other, task)]
+    found: dict[tuple[str, float | None], Estimate] = {}
+    images = 0
+    if part.verb == "accuracy":
+        scores = [read_scores(folder / SCORES) for folder in folders]
+        if scores[0] is not None and scores[1] is not None:
+            options = part.options()
+            settings = JigsawSettings(options.ratios, options.draws, options.seed)
+            found = difference(scores[0], scores[1], settings)
+            images = len(scores[0].top1)
+    elif part.verb == "corruptions":
+        errors = [read_errors(folder) for folder in folders]
+        if errors[0] is not None and errors[1] is not None and len(errors[0]) == len(errors[1]):
+            both = 100 * (errors[1] - errors[0])[:, None]
+            found = {("mean_error", None): estimates(both, seed_for(0, "bootstrap"))[0]}
+            images = len(both)
+    facts = {**_facts(study, task), "evaluation": part.name, "than": other.entry.name}
+    first = other.entry.name == task.entry.baseline
+    for (name, ratio), estimate in found.items():
+        if first or ratio in (None, *BESIDE):
+            told = {**facts, "value": name, "ratio": ratio, "images": images}
+            values = {key: round(value, 4) for key, value in estimate.values("difference").items()}
+            yield Record("study difference", told, values)
+
+
+def read_errors(folder: Path) -> Float[np.ndarray, " images"] | None:
+    """The mean error of each image over all corruptions and severities; None if there is none."""
+    columns = []
+    for path in sorted((folder / "corruptions").glob("*.safetensors")):
+        if not path.name.startswith(f"{CLEAN}-"):
+            try:
+                columns += [one.astype(np.float64) for one in load_file(path).values()]
+            except (OSError, SafetensorError):
+                return None
+    if not columns or len({len(one) for one in columns}) > 1:
+        return None
+    return np.stack(columns, axis=1).mean(axis=1)
 
 
 def read_scores(path: Path) -> Scores | None:

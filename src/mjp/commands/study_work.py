@@ -27,6 +27,8 @@ from mjp.evaluate.jigsaw import Scores
 from mjp.train import runs
 from mjp.train.journal import EpochReport, StepReport
 
+FEEDS = 2
+"""Feeds whose images stay decoded: one of each size, where a study has two."""
 SCORES = "scores.safetensors"
 """What came out for every image, so that two runs can be compared image by image."""
 
@@ -73,7 +75,7 @@ class Workshop:
     def __init__(self, out: Path, device: str | None) -> None:
         self._out = out
         self._device = device
-        self._feed: Feed | None = None
+        self._feeds: list[Feed] = []
 
     def carry_out(self, task: Task, tell: Tell) -> None:
         """Trains and evaluates, as far as that is not done."""
@@ -91,7 +93,9 @@ class Workshop:
         recipe = replace(task.recipe, run=replace(task.recipe.run, device=self._device))
         begun = (folder / runs.RECIPE).exists()
         options = TrainOptions(out=folder, resume=begun, recipe=recipe)
-        self._feed = train.carry_out(options, Teller(tell), self._feed)
+        feed = train.carry_out(options, Teller(tell), self._feeds)
+        others = [one for one in self._feeds if not feed.same_images(one)]
+        self._feeds = [feed, *others][:FEEDS]
         # What compiled code and its graphs hold of this run would stand in the way of the next.
         torch.compiler.reset()
         if torch.cuda.is_available():

@@ -1,5 +1,6 @@
 """`mjp train`: carries out a recipe and shows how it goes."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,13 +25,13 @@ def run(options: TrainOptions) -> None:
 
 
 def carry_out(
-    options: TrainOptions, watcher: Watcher | None = None, before: Feed | None = None
+    options: TrainOptions, watcher: Watcher | None = None, before: Sequence[Feed] = ()
 ) -> Feed:
     """Trains, or goes on training; gives the feed, whose images a next run may take over.
 
     Args:
         watcher: who looks on, if not a person at a terminal.
-        before: the feed of an earlier run in this process.
+        before: the feeds of earlier runs in this process.
     """
     recipe = options.recipe
     out = options.out or default_out(options)

@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -58,12 +58,16 @@ class Feed(ABC):
         return len(self.source)
 
     @abstractmethod
-    def prepare(self, progress: Progress, before: "Feed | None" = None) -> None:
+    def prepare(self, progress: Progress, before: "Sequence[Feed]" = ()) -> None:
         """What has to be done once, before the first batch.
 
         Args:
-            before: an earlier feed of this process; what it decoded of the same images is taken.
+            before: earlier feeds of this process; what one decoded of the same images is taken.
         """
+
+    def same_images(self, other: "Feed") -> bool:
+        """Whether another feed holds decoded images that are the same as this one's."""
+        return False
 
     @abstractmethod
     def train(self, start: int, stop: int) -> Iterator[Batch]:

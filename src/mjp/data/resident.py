@@ -1,6 +1,6 @@
 """The resident feed: images are decoded once, kept as bytes on the device, and augmented there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -57,12 +57,14 @@ class ResidentFeed(Feed):
     _val_images: UInt8[Tensor, "samples 3 height width"]
     _val_labels: Int64[Tensor, " samples"]
 
-    def prepare(self, progress: Progress, before: Feed | None = None) -> None:
+    def prepare(self, progress: Progress, before: Sequence[Feed] = ()) -> None:
         """Decodes both splits, or takes them over from an earlier feed that holds the same;
         unreadable images are left out where they are to be skipped."""
-        if isinstance(before, ResidentFeed) and self._is_of_the_same_images(before):
-            for name in _DECODED:
-                setattr(self, name, getattr(before, name))
+        for other in before:
+            if self.same_images(other):
+                for name in _DECODED:
+                    setattr(self, name, getattr(other, name))
+                break
         else:
             self._load_train(progress)
             self._load_val(progress)
@@ -71,13 +73,12 @@ class ResidentFeed(Feed):
         permute = partial(_permutation, size)
         self.order = SampleOrder(size, permute, self.seed, self.augment.repeats)
 
-    def _is_of_the_same_images(self, other: "ResidentFeed") -> bool:
+    def same_images(self, other: Feed) -> bool:
+        if not isinstance(other, ResidentFeed):
+            return False
+        sources = ((self.source, other.source), (self.val_source, other.val_source))
         return self._what_is_decoded() == other._what_is_decoded() and all(
-            np.array_equal(mine.labels, theirs.labels)
-            for mine, theirs in (
-                (self.source, other.source),
-                (self.val_source, other.val_source),
-            )
+            np.array_equal(mine.labels, theirs.labels) for mine, theirs in sources
         )
 
     def _what_is_decoded(self) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """The worker feed: processes decode and augment with timm's transforms, for data of any size."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from mjp.data.feed import Feed, Progress, eval_transform, train_transform
 class WorkerFeed(Feed):
     """Batches from worker processes, copied to the device while the one before is computed."""
 
-    def prepare(self, progress: Progress, before: Feed | None = None) -> None:
+    def prepare(self, progress: Progress, before: Sequence[Feed] = ()) -> None:
         """Nothing: workers start with the first batch."""
 
     def train(self, start: int, stop: int) -> Iterator[Batch]:

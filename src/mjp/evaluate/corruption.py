@@ -27,6 +27,7 @@ class ErrorCounter:
     Args:
         versions: how many versions of an image a block holds.
         outputs: the model's output for each class of the data.
+        among_data: whether only the classes of the data compete, not all of the model's.
     """
 
     def __init__(
@@ -37,12 +38,15 @@ class ErrorCounter:
         outputs: Int64[Tensor, " classes"],
         team: Team,
         batch: int = BLOCK,
+        *,
+        among_data: bool = False,
     ) -> None:
         self.subject = subject
         self.passes = versions
         self._outputs = outputs.to(team.device)
         self._team = team
         self._batch = batch
+        self._among_data = among_data
         self._rows = torch.zeros(images, 1 + versions, device=team.device)
 
     @torch.inference_mode()
@@ -50,8 +54,10 @@ class ErrorCounter:
         """Runs the model on all versions of a block's images."""
         images = block.images if block.images.dim() == 5 else block.images[:, None]
         count, versions = images.shape[:2]
-        labels = self._outputs[block.labels].repeat_interleave(versions)
+        labels = block.labels if self._among_data else self._outputs[block.labels]
+        labels = labels.repeat_interleave(versions)
         logits = self.subject.logits(images.flatten(0, 1), self._batch, tell)
+        logits = logits[:, self._outputs] if self._among_data else logits
         wrong = logits.argmax(dim=1) != labels
         first = int(block.indices[0])
         self._rows[first : first + count, 0] = block.readable.float()
