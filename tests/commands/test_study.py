@@ -4,16 +4,22 @@ import json
 import shutil
 import signal
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from mjp.cli import main
 from mjp.commands import study_pool
-from mjp.commands.study_records import read_scores
+from mjp.commands.study_records import read_errors, read_scores
 from mjp.commands.study_work import write_scores
 from mjp.core.bootstrap import Estimate
+from mjp.core.errors import ConfigError
 from mjp.evaluate.jigsaw import JigsawSettings, difference
 from mjp.report.runs import RECORDS, read_run
+from mjp.train import runs
+from mjp.train.recipe import read_recipe
 from tests.forks import Fork, forking
 from tests.report.tracing import untraced
 
@@ -109,6 +115,7 @@ def test_all_runs_are_measured(ran):
         *(("A", 0), ("A", 1), ("J", 0), ("J", 1))
     ]
     for one in found:
+        assert one.conditions["parallel"] == 2
         assert one.values["parameters"] > 0
         assert 0 <= one.values["top1"] <= 100
     assert len(records(ran, "study epoch")) == 4 * 3
@@ -268,6 +275,28 @@ def test_scores_that_cannot_be_read_are_left_out(tmp_path, ran):
     path.write_bytes(path.read_bytes()[:100])
     assert read_scores(path) is None
     assert read_scores(tmp_path / "none") is None
+
+
+def test_errors_under_corruption_are_compared_image_by_image(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {str(one): rng.integers(2, size=40).astype(np.uint8) for one in range(5)}
+    more = {str(one): rng.integers(2, size=40).astype(np.uint8) for one in range(5)}
+    (tmp_path / "corruptions").mkdir()
+    for name, content in (("fog-1a", arrays), ("snow-1a", more), ("clean-1a", {"0": arrays["0"]})):
+        save_file(content, tmp_path / "corruptions" / f"{name}.safetensors")
+    expected = np.mean([*arrays.values(), *more.values()], axis=0)
+    np.testing.assert_allclose(read_errors(tmp_path), expected)
+    save_file({"0": arrays["0"][:7]}, tmp_path / "corruptions" / "frost-1a.safetensors")
+    assert read_errors(tmp_path) is None
+    assert read_errors(tmp_path / "nowhere") is None
+
+
+def test_a_run_goes_on_with_the_same_weights_from_another_folder(tmp_path):
+    recipe = replace(read_recipe("digits"), init="/here/weights.safetensors")
+    runs.write_recipe(tmp_path, recipe)
+    runs.check_same(tmp_path, replace(recipe, init="/there/weights.safetensors"))
+    with pytest.raises(ConfigError, match=r"init was 'weights.safetensors' and is now 'other"):
+        runs.check_same(tmp_path, replace(recipe, init="/here/other.safetensors"))
 
 
 def test_records_are_lines_of_json(ran):

@@ -30,8 +30,9 @@ from mjp.evaluate.corruption import (
 )
 from mjp.evaluate.metrics import ALEXNET_ERRORS
 from mjp.evaluate.showing import show
+from mjp.evaluate.subject import Subject
 from tests.data.pictures import write_folder
-from tests.evaluate.subjects import ALONE, SIZE, blocks, subject
+from tests.evaluate.subjects import ALONE, SIZE, blocks, subject, tiny
 
 PHOTOGRAPH = np.asarray(Image.fromarray(astronaut()).resize((56, 40)))
 
@@ -174,6 +175,18 @@ def test_errors_are_counted_for_each_version(source):
             logits = one.model(one.normalized(images[:, severity]))
             wrong = (logits.argmax(dim=1).numpy() != source.labels).astype(float)
             np.testing.assert_array_equal(counter.errors()[:, severity], wrong)
+
+
+def test_only_the_classes_of_the_data_compete_where_that_is_asked(source):
+    one = Subject.of("wide", tiny("J", classes=7))
+    outputs = torch.tensor([5, 2, 6])
+    counter = ErrorCounter(one, len(source), 1, outputs, ALONE, among_data=True)
+    show([counter], blocks(source, one.view), lambda _: None)
+    images = torch.cat([block.images for block in blocks(source, one.view)])
+    with torch.no_grad():
+        logits = one.model(one.normalized(images[: len(source)]))
+    wrong = (logits[:, outputs].argmax(dim=1).numpy() != source.labels).astype(float)
+    np.testing.assert_array_equal(counter.errors()[:, 0], wrong)
 
 
 def test_mce_and_its_interval_are_over_images_that_all_corruptions_share():

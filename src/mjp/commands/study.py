@@ -56,7 +56,7 @@ def run(options: StudyOptions) -> None:
     threads = max(1, available_cores() // parallel) if shared else None
     pool = Pool(out, options.device, parallel, threads)
     _carry_out(study, whole, pool)
-    records = _write(whole, out, parallel)
+    records = _write(whole, out)
     _present(records, whole, out)
     if pool.failures:
         told = "; ".join(f"{name}: {reason}" for name, reason in pool.failures.items())
@@ -75,7 +75,7 @@ def _carry_out(study: Study, whole: Study, pool: Pool) -> None:
 
     def told(task: Task) -> str:
         # After every run: what the others measured is in the file, however this goes on.
-        return _outcome(_write(whole, pool.out, pool.parallel), task)
+        return _outcome(_write(whole, pool.out), task)
 
     try:
         with stop_requests() as request, watching(len(todo), told) as watcher:
@@ -87,9 +87,9 @@ def _carry_out(study: Study, whole: Study, pool: Pool) -> None:
         ) from error
 
 
-def _write(study: Study, out: Path, parallel: int) -> list[Record]:
+def _write(study: Study, out: Path) -> list[Record]:
     """All records anew, whole or not at all."""
-    records = collect(study, out, parallel)
+    records = collect(study, out)
     records += derived_records(records)
     file = out / RECORDS
     part = file.with_suffix(".part")

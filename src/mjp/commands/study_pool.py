@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, Protocol
 
 from mjp.commands.study_plan import Task
-from mjp.commands.study_state import LOG
+from mjp.commands.study_state import LOG, is_trained, note_beside
 from mjp.core.errors import MjpError
 from mjp.core.interruption import StoppedError, StopRequest
 
@@ -103,6 +103,8 @@ class Pool:
     def _begin(self, task: Task, watcher: Watcher) -> None:
         one = next((one for one in self._processes if one.task is None), None) or self._hired()
         one.task = task
+        if not is_trained(self.out, task):
+            note_beside(self.out, task, self.parallel)
         one.connection.send(task)
         watcher.begun(task)
 

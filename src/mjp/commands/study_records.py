@@ -11,7 +11,13 @@ from safetensors.numpy import load_file
 
 from mjp.commands.eval_corruptions import CLEAN
 from mjp.commands.study_plan import Part, Study, Task
-from mjp.commands.study_state import is_evaluated, is_trained, part_folder, training_folder
+from mjp.commands.study_state import (
+    is_evaluated,
+    is_trained,
+    part_folder,
+    read_beside,
+    training_folder,
+)
 from mjp.commands.study_work import SCORES
 from mjp.core.bootstrap import Estimate, estimates
 from mjp.core.records import Record, Scalar
@@ -52,12 +58,12 @@ _TOLD = {
 """Conditions of a run, and what they are called where training starts."""
 
 
-def collect(study: Study, out: Path, parallel: int) -> list[Record]:
+def collect(study: Study, out: Path) -> list[Record]:
     """The records of all that is finished."""
     records: list[Record] = []
     for task in study.tasks:
         if is_trained(out, task):
-            records += _trained(study, task, out, parallel)
+            records += _trained(study, task, out)
             for part in task.parts:
                 if is_evaluated(out, task, part):
                     records += _evaluated(study, task, part, out)
@@ -68,7 +74,7 @@ def _facts(study: Study, task: Task) -> dict[str, Scalar]:
     return {"study": study.name, "run": task.entry.name, "seed": task.seed}
 
 
-def _trained(study: Study, task: Task, out: Path, parallel: int) -> Iterator[Record]:
+def _trained(study: Study, task: Task, out: Path) -> Iterator[Record]:
     entry = task.entry
     facts: dict[str, Scalar] = {
         **_facts(study, task),
@@ -77,7 +83,7 @@ def _trained(study: Study, task: Task, out: Path, parallel: int) -> Iterator[Rec
         "baseline": entry.baseline,
         "variant": entry.variant,
         "alone": entry.alone,
-        "parallel": 1 if entry.alone else parallel,
+        "parallel": read_beside(out, task),
     }
     if task.recipe is None:
         assert task.model is not None

@@ -12,6 +12,8 @@ from mjp.train import runs
 
 STAMP = "done.json"
 """In the folder of a finished evaluation: what decided its outcome."""
+BESIDE = "beside.json"
+"""In the folder of a run: how many shared the machine while it was trained."""
 LOG = "log.txt"
 FINAL = "final"
 
@@ -53,6 +55,22 @@ def stamp(out: Path, task: Task, part: Part) -> None:
     partial.replace(file)
 
 
+def note_beside(out: Path, task: Task, parallel: int) -> None:
+    """Notes how many runs share the machine, this one counted."""
+    (out / task.name).mkdir(parents=True, exist_ok=True)
+    together = 1 if task.entry.alone else parallel
+    (out / task.name / BESIDE).write_text(json.dumps({"parallel": together}), encoding="utf-8")
+
+
+def read_beside(out: Path, task: Task) -> int | None:
+    """How many runs shared the machine; None where nobody noted it."""
+    try:
+        found = json.loads((out / task.name / BESIDE).read_text(encoding="utf-8"))["parallel"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, int) else None
+
+
 def missing(out: Path, task: Task) -> Iterator[str]:
     """What is still to be done, by name."""
     if not is_trained(out, task):
@@ -75,4 +93,5 @@ def clear(out: Path, task: Task) -> None:
     runs.clear(training_folder(out, task))
     for part in task.parts:
         shutil.rmtree(part_folder(out, task, part), ignore_errors=True)
-    (folder / LOG).unlink(missing_ok=True)
+    for name in (LOG, BESIDE):
+        (folder / name).unlink(missing_ok=True)

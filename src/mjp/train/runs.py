@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from mjp.core.configuration import flatten, read_toml, to_toml
 from mjp.core.errors import ConfigError
@@ -60,11 +61,11 @@ def write_recipe(out: Path, recipe: Recipe) -> None:
 
 def check_same(out: Path, recipe: Recipe) -> None:
     """Raises where a run is to be resumed with values that would change what it comes to."""
-    before, now = flatten(recipe_of_run(out)), flatten(recipe)
+    before, now = _decisive(recipe_of_run(out)), _decisive(recipe)
     changed = [
         f"{name} was {before.get(name)!r} and is now {now[name]!r}"
         for name in now
-        if name not in FREE and before.get(name) != now[name]
+        if before.get(name) != now[name]
     ]
     if changed:
         changes = "; ".join(changed[:5])
@@ -72,3 +73,11 @@ def check_same(out: Path, recipe: Recipe) -> None:
             f"the run in {out} was started with another recipe: {changes}. Resume it "
             f"with its own (mjp train --resume --out {out}), or choose another --out"
         )
+
+
+def _decisive(recipe: Recipe) -> dict[str, Any]:
+    """The values that change what a run comes to; of the weights to start from, the file's name."""
+    values = {name: value for name, value in flatten(recipe).items() if name not in FREE}
+    if recipe.init is not None:
+        values["init"] = Path(recipe.init).name
+    return values
