@@ -1,5 +1,6 @@
 """What the runs of a study measured, as one list of small records that no folder is named in."""
 
+import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,7 @@ def _trained(study: Study, task: Task, out: Path) -> Iterator[Record]:
     run = read_run(training_folder(out, task) / RECORDS, task.name)
     start = run.of("train start")[-1]
     facts |= {name: start.conditions.get(there) for name, there in _TOLD.items()}
+    facts["image_size"] = "x".join(re.findall(r"\d+", str(facts["image_size"])))
     init = start.conditions["init"]
     facts["init"] = None if init is None else Path(str(init)).name
     for name in ("train_images", "val_images"):

@@ -73,7 +73,10 @@ def judge(view: Derived, claim: Claim) -> Verdict:
         phrases.append("✗: does not hold, ?: cannot be told")
     told = "; ".join(phrases) or "nothing that decides on it was measured"
     records = [record for _, pair in measured for record in pair.records]
-    return Verdict(claim, level, f"{HEADS[level]}: {told}.", tuple(records))
+    # An interval over images does not say what another seed would give.
+    one_seed = any(pair.comparison.over != "seeds" for _, pair in measured)
+    limit = " (one seed)" if one_seed and level != "cannot be told" else ""
+    return Verdict(claim, level, f"{HEADS[level]}{limit}: {told}.", tuple(records))
 
 
 def outcome(found: Comparison, part: Part) -> Literal["holds", "fails", "open"]:
