@@ -156,6 +156,9 @@ def test_without_a_second_seed_the_images_decide_and_it_is_said():
         told.values["difference_high"],
     )
     assert (found.over, found.count) == ("images", 10000)
+    verdicts = verdicts_of(derive(study), "ablation")
+    assert verdicts[0].sentence.startswith("Holds here (one seed): B against A")
+    assert next(one for one in verdicts if "E" in one.claim.text).sentence.count("(one seed)") == 0
 
 
 def test_with_several_seeds_those_whose_images_are_clear_are_counted():
