@@ -1,5 +1,6 @@
 """`mjp study` end to end: small runs on digits, skipped when done, gone on with when stopped."""
 
+import fcntl
 import json
 import shutil
 import signal
@@ -207,6 +208,25 @@ def test_the_list_says_what_is_left(ran, file, tmp_path, capfd):
     out = capfd.readouterr().out
     assert "train, jigsaws, positions" in out
     assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_in_which_a_study_works_is_left_alone(ran, file, capfd):
+    with (ran / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert run(file, ran) == 2
+    assert "another study works in" in capfd.readouterr().err
+
+
+def test_looking_and_removing_contradict_each_other(ran, file, capfd):
+    assert run(file, ran, "--list", "--fresh") == 2
+    assert "--list only looks" in capfd.readouterr().err
+    assert (ran / "A-0" / "train" / RECORDS).is_file()
+
+
+def test_torchrun_is_refused(file, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run(file, tmp_path / "out") == 2
+    assert "without torchrun" in capfd.readouterr().err
 
 
 def test_a_run_that_fails_does_not_keep_the_others_from_being_done(file, tmp_path, capfd):

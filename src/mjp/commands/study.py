@@ -4,9 +4,13 @@ A run's folder tells what of it is done, so a study is gone on with by the same 
 machine that the folder was copied to.
 """
 
+import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -30,6 +34,11 @@ from mjp.report.runs import RECORDS
 from mjp.report.study_page import derived_records, summary_table
 from mjp.report.whole import write_report
 
+fcntl: Any = None
+with suppress(ImportError):  # Windows has none.
+    import fcntl
+
+LOCK = ".lock"
 ON_A_GPU = 3
 """Runs at a time on a GPU: while one compiles or reads, the others compute."""
 
@@ -41,27 +50,53 @@ def run(options: StudyOptions) -> None:
     whole = read_study(options.name, options.root)
     study = whole.chosen(options.only, options.without)
     out = options.out or Path("runs") / f"study-{whole.name}"
-    if options.fresh:
-        for task in study.tasks:
-            study_state.clear(out, task)
-    for task in study.tasks:
-        study_state.check_same(out, task)
+    if options.list and options.fresh:
+        raise ConfigError("--list only looks, and --fresh removes; leave one out")
     if options.list:
         _show_list(study, out)
         return
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("a study starts processes of its own; run it without torchrun")
     claim(out)
+    with _held(out):
+        for task in study.tasks if options.fresh else ():
+            study_state.clear(out, task)
+        for task in study.tasks:
+            study_state.check_same(out, task)
+        _work(options, whole, study, out)
+
+
+def _work(options: StudyOptions, whole: Study, study: Study, out: Path) -> None:
+    """Carries out the runs that were chosen, and tells of all."""
     device = choose_device(options.device)
     parallel = options.parallel or (ON_A_GPU if device.type == "cuda" else 1)
     shared = device.type == "cpu" and parallel > 1
     threads = max(1, available_cores() // parallel) if shared else None
     pool = Pool(out, options.device, parallel, threads)
     _carry_out(study, whole, pool)
-    records = _write(whole, out)
-    _present(records, whole, out)
+    records = _write(whole, out, compared=True)
+    if records:
+        _present(records, whole, out)
     if pool.failures:
         told = "; ".join(f"{name}: {reason}" for name, reason in pool.failures.items())
         noun = "run" if len(pool.failures) == 1 else "runs"
         raise MjpError(f"{len(pool.failures)} {noun} failed. {told}")
+
+
+@contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """Keeps other studies out of the folder, where the system can; they would mix their runs."""
+    if fcntl is None:
+        yield
+        return
+    with (out / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(f"another study works in {out}; wait, or choose another --out") from (
+                error
+            )
+        yield
 
 
 def _carry_out(study: Study, whole: Study, pool: Pool) -> None:
@@ -75,7 +110,7 @@ def _carry_out(study: Study, whole: Study, pool: Pool) -> None:
 
     def told(task: Task) -> str:
         # After every run: what the others measured is in the file, however this goes on.
-        return _outcome(_write(whole, pool.out), task)
+        return _outcome(_write(whole, pool.out, compared=False), task)
 
     try:
         with stop_requests() as request, watching(len(todo), told) as watcher:
@@ -87,9 +122,9 @@ def _carry_out(study: Study, whole: Study, pool: Pool) -> None:
         ) from error
 
 
-def _write(study: Study, out: Path) -> list[Record]:
+def _write(study: Study, out: Path, *, compared: bool) -> list[Record]:
     """All records anew, whole or not at all."""
-    records = collect(study, out)
+    records = collect(study, out, compared=compared)
     records += derived_records(records)
     file = out / RECORDS
     part = file.with_suffix(".part")
@@ -131,8 +166,6 @@ def _show_list(study: Study, out: Path) -> None:
 
 
 def _present(records: list[Record], study: Study, out: Path) -> None:
-    if not records:
-        raise ConfigError("nothing of this study is finished, so there is nothing to show")
     results().print(_printed(summary_table(records)))
     command = shlex.join(["mjp", *sys.argv[1:]])
     page = write_report([out / RECORDS], out / "report.html", command=command, title=study.title)

@@ -218,5 +218,6 @@ def _carried_out(workshop: Any, task: Task, connection: Connection) -> News:
     except Exception as error:
         # A mistake of ours or a full GPU: it must not take the other runs with it.
         traceback.print_exc()
-        return News("failed", f"{type(error).__name__}: {str(error).splitlines()[:1]}; see its log")
+        first = (str(error).splitlines() or [""])[0]
+        return News("failed", f"{type(error).__name__}: {first}; see its {LOG}")
     return News("done")

@@ -59,8 +59,12 @@ _TOLD = {
 """Conditions of a run, and what they are called where training starts."""
 
 
-def collect(study: Study, out: Path) -> list[Record]:
-    """The records of all that is finished."""
+def collect(study: Study, out: Path, *, compared: bool = True) -> list[Record]:
+    """The records of all that is finished.
+
+    Args:
+        compared: whether runs are also compared image by image, which takes seconds.
+    """
     records: list[Record] = []
     for task in study.tasks:
         if is_trained(out, task):
@@ -68,7 +72,7 @@ def collect(study: Study, out: Path) -> list[Record]:
             for part in task.parts:
                 if is_evaluated(out, task, part):
                     records += _evaluated(study, task, part, out)
-    return records + list(_differences(study, out))
+    return [*records, *(_differences(study, out) if compared else ())]
 
 
 def _facts(study: Study, task: Task) -> dict[str, Scalar]:
