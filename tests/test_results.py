@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from mjp.commands.study_plan import read_study
+from mjp.models.pretrained import pretrained_folder
 from mjp.report.runs import RECORDS, find_runs
 from mjp.report.study_markdown import fill_document
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 STUDY = ROOT / "docs" / "study.md"
+ATTACKS = ("patch_solve", "adaptive_solve")
 FILES = sorted(RESULTS.rglob(RECORDS))
 
 
@@ -60,3 +62,31 @@ def test_the_records_are_of_runs_that_the_study_lists():
             if task.recipe is not None:
                 assert told["ratio"] == task.recipe.mjp.ratio
                 assert told["epochs"] == task.recipe.run.epochs
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "leaks"),
+    [
+        ("mini-imagenet-plain", "A", {"patch_solve": "none"}),
+        ("mini-imagenet-mjp", "gamma-0.27", dict.fromkeys(ATTACKS, "mjp=0.27")),
+    ],
+)
+def test_model_cards_tell_what_the_records_say(name, run, leaks):
+    card = (pretrained_folder(name) / "README.md").read_text(encoding="utf-8")
+    found = [
+        record
+        for one in find_runs([RESULTS])
+        for record in one.of("study accuracy", "study jigsaw", "study leak")
+        if record.conditions["run"] == run and record.conditions["seed"] == 0
+    ]
+    expected = []
+    for record in found:
+        told, values = record.conditions, record.values
+        if record.kind == "study accuracy":
+            expected.append(f"| {values['top1']:.2f} %")
+        elif record.kind == "study jigsaw" and told["ratio"] in (0.27, 0.5):
+            expected.append(f"{values['consistency']:.1f} %")
+        elif record.kind == "study leak" and leaks.get(told["attack"]) == told["defence"]:
+            expected += [f"{values['psnr']:.1f} dB", f"{values['baseline_mean_psnr']:.1f} dB"]
+    assert len(expected) == 3 + 2 * len(leaks)
+    assert [one for one in expected if one not in card] == []
