@@ -39,6 +39,8 @@ with suppress(ImportError):  # Windows has none.
     import fcntl
 
 LOCK = ".lock"
+DERIVED = "derived.jsonl"
+"""Means and differences of the records, which pages work out anew where they are not there."""
 ON_A_GPU = 3
 """Runs at a time on a GPU: while one compiles or reads, the others compute."""
 
@@ -123,14 +125,14 @@ def _carry_out(study: Study, whole: Study, pool: Pool) -> None:
 
 
 def _write(study: Study, out: Path, *, compared: bool) -> list[Record]:
-    """All records anew, whole or not at all."""
+    """All records anew, and apart from them what is worked out of them."""
     records = collect(study, out, compared=compared)
-    records += derived_records(records)
-    file = out / RECORDS
-    part = file.with_suffix(".part")
-    part.write_text("".join(record.to_json() + "\n" for record in records), encoding="utf-8")
-    part.replace(file)
-    return records
+    derived = derived_records(records)
+    for file, own in ((out / RECORDS, records), (out / DERIVED, derived)):
+        part = file.with_suffix(".part")
+        part.write_text("".join(record.to_json() + "\n" for record in own), encoding="utf-8")
+        part.replace(file)
+    return records + derived
 
 
 def _outcome(records: list[Record], task: Task) -> str:
@@ -168,7 +170,8 @@ def _show_list(study: Study, out: Path) -> None:
 def _present(records: list[Record], study: Study, out: Path) -> None:
     results().print(_printed(summary_table(records)))
     command = shlex.join(["mjp", *sys.argv[1:]])
-    page = write_report([out / RECORDS], out / "report.html", command=command, title=study.title)
+    files = [out / RECORDS, out / DERIVED]
+    page = write_report(files, out / "report.html", command=command, title=study.title)
     print(f"records: {out / RECORDS}")
     print(f"report: {page.path}")
 
