@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from rich.progress import TimeElapsedColumn as Elapsed
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from mjp.commands.study_plan import Task
 from mjp.commands.study_pool import News, Watcher
@@ -34,7 +33,9 @@ class StudyWatcher:
         self._started: dict[str, float] = {}
         self._printed: dict[str, float] = {}
         self._rows: dict[str, TaskID] = {}
-        self._all = None if bars is None else bars.add_task("the study", total=total, what="")
+        self._all = None
+        if bars is not None:
+            self._all = bars.add_task("the study", total=total, far=f"0/{total}", what="")
 
     def begun(self, task: Task) -> None:
         """Shows a bar, or says so."""
@@ -42,13 +43,16 @@ class StudyWatcher:
         if self._bars is None:
             print(f"mjp: {task.name} begins", file=sys.stderr, flush=True)
         else:
-            self._rows[task.name] = self._bars.add_task(task.name, total=None, what="starting")
+            self._rows[task.name] = self._bars.add_task(
+                task.name, total=None, far="", what="starting"
+            )
 
     def going(self, task: Task, news: News) -> None:
         """Renews the bar; prints a line now and then where there is none."""
         if self._bars is not None:
-            done = int(1000 * news.share)
-            self._bars.update(self._rows[task.name], completed=done, total=1000, what=news.text)
+            far = f"{100 * news.share:.0f} %"
+            row = self._rows[task.name]
+            self._bars.update(row, completed=news.share, total=1.0, far=far, what=news.text)
         elif time.monotonic() - self._printed[task.name] >= PLAIN_SECONDS:
             self._printed[task.name] = time.monotonic()
             print(f"mjp: {task.name}: {news.text}", file=sys.stderr, flush=True)
@@ -62,7 +66,8 @@ class StudyWatcher:
         if self._bars is not None:
             self._bars.remove_task(self._rows.pop(task.name))
             if self._all is not None:
-                self._bars.advance(self._all)
+                far = f"{self._ended}/{self._total}"
+                self._bars.update(self._all, completed=self._ended, far=far)
             if sys.stdout.isatty():
                 self._bars.console.print(row, markup=False, highlight=False)
                 return
@@ -79,7 +84,8 @@ def watching(total: int, told: Callable[[Task], str]) -> Iterator[Watcher]:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn() if total > 1 else Elapsed(),
+        TextColumn("{task.fields[far]}", markup=False, justify="right"),
+        TimeElapsedColumn(),
         TextColumn("{task.fields[what]}", markup=False),
     )
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bars:
