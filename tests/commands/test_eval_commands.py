@@ -346,6 +346,19 @@ def wordnet_folder(root, names, each=2):
             (root / name / f"{copy}.png").write_bytes(encoded(10 * number + copy))
 
 
+def test_among_the_classes_of_the_data_alexnets_errors_are_no_measure(folder, imagenet_model):
+    wordnet_folder(folder / "few", imagenet_synsets()[3:6])
+    asked = ("eval", "corruptions", "--model", imagenet_model, "--data", folder / "few")
+    asked = (*asked, "--corruptions", "contrast", "--workers", "0")
+    found = {}
+    for among in ("all", "data"):
+        assert run(*asked, "--among", among, "--out", folder / among) == 0
+        (found[among],) = records(folder / among, "eval corruption")
+    assert found["all"]["values"]["relative_to_alexnet"] is not None
+    assert found["data"]["values"]["relative_to_alexnet"] is None
+    assert found["data"]["values"]["error"] <= found["all"]["values"]["error"]
+
+
 def test_imagenet_a_is_judged_over_its_200_classes(folder, imagenet_model, capsys):
     import torch
 

@@ -191,8 +191,8 @@ class _Made:
         return {
             **facts,
             "images": len(self._source),
+            **_among(facts, self._options),
             "skip_corrupt": self._options.skip_corrupt,
-            "among": self._options.among,
             "corrupted": "made here",
             "jpeg_quality": self._options.jpeg or None,
         }
@@ -232,12 +232,21 @@ class _Prepared:
         return found
 
     def facts(self, subject: Subject) -> dict[str, Scalar]:
+        facts = self._work.facts(subject, self._options.data)
         return {
-            **self._work.facts(subject, self._options.data),
+            **facts,
+            **_among(facts, self._options),
             "skip_corrupt": self._options.skip_corrupt,
-            "among": self._options.among,
             "corrupted": "from files",
         }
+
+
+def _among(facts: dict[str, Scalar], options: EvalCorruptionsOptions) -> dict[str, Scalar]:
+    """Which classes compete; among fewer than ImageNet's, AlexNet's errors are no measure."""
+    return {
+        "among": options.among,
+        "imagenet": bool(facts["imagenet"]) and options.among == "all",
+    }
 
 
 def _count(
