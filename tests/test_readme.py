@@ -13,6 +13,9 @@ from mjp.cli import _chosen_recipe, _spelled_out, _verbs
 from mjp.commands import options
 from mjp.commands.study_options import StudyOptions
 from mjp.commands.study_plan import read_study
+from mjp.data.folder import FolderSource
+from mjp.data.parquet import ParquetSource
+from tests.data.pictures import write_folder
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -55,6 +58,12 @@ def test_the_python_blocks_of_the_documentation_run(page, tmp_path, monkeypatch)
     if page == "audit":
         assert given["result"].applies
         assert (tmp_path / "runs" / "update.safetensors").is_file()
+    if page == "study":
+        write_folder(tmp_path / "pictures", 6)
+        given["pack"](tmp_path / "pictures", tmp_path / "some-val.parquet", side=8)
+        source = ParquetSource([tmp_path / "some-val.parquet"])
+        assert source.classes == FolderSource(tmp_path / "pictures").classes
+        assert {min(source.picture(index).size) for index in range(6)} == {8}
     if page == "method":
         assert given["model"].position_grid().rows == 24
         assert type(given["same"]).__name__ == "MJPVisionTransformer"
