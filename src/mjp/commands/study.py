@@ -43,6 +43,8 @@ DERIVED = "derived.jsonl"
 """Means and differences of the records, which pages work out anew where they are not there."""
 ON_A_GPU = 3
 """Runs at a time on a GPU: while one compiles or reads, the others compute."""
+ON_A_CPU = 4
+"""At most so many on a CPU, where small models gain little from a second core."""
 
 
 def run(options: StudyOptions) -> None:
@@ -71,7 +73,8 @@ def run(options: StudyOptions) -> None:
 def _work(options: StudyOptions, whole: Study, study: Study, out: Path) -> None:
     """Carries out the runs that were chosen, and tells of all."""
     device = choose_device(options.device)
-    parallel = options.parallel or (ON_A_GPU if device.type == "cuda" else 1)
+    usual = ON_A_GPU if device.type == "cuda" else min(ON_A_CPU, available_cores())
+    parallel = options.parallel or usual
     shared = device.type == "cpu" and parallel > 1
     threads = max(1, available_cores() // parallel) if shared else None
     pool = Pool(out, options.device, parallel, threads)

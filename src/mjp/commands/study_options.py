@@ -28,7 +28,8 @@ class StudyOptions:
     without: tuple[str, ...] = ()
     """Evaluations to leave for another time, by name."""
     parallel: int | None = None
-    """Runs at a time, each in a process of its own: by default 3 on a GPU, 1 on a CPU."""
+    """Runs at a time, each in a process of its own: by default 3 on a GPU; on a CPU one for each
+    core, up to 4."""
     device: str | None = None
     """A torch device; the GPU if there is one."""
     list: bool = False
