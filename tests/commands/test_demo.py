@@ -17,7 +17,7 @@ from tests.report.tracing import untraced
 
 pytestmark = pytest.mark.xdist_group("demo")  # One process runs the demonstration, not each.
 
-STAGES = 11
+STAGES = 12
 TIMES = {"seconds", "images_per_second", "peak_memory"}
 
 

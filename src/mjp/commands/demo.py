@@ -14,7 +14,7 @@ import torch
 
 from mjp import __version__
 from mjp.commands import audit, eval_accuracy, probe_positions, train
-from mjp.commands.audit_options import AuditOptions
+from mjp.commands.audit_options import DEFAULT_SIZE, AuditOptions
 from mjp.commands.demo_method import load_photograph, show_method
 from mjp.commands.demo_panels import show_panels
 from mjp.commands.evaluating import claim
@@ -38,12 +38,19 @@ from mjp.train.recipe import Recipe, read_recipe, with_variant
 
 MODELS: dict[Variant, str] = {"A": "plain ViT", "J": "ViT with MJP"}
 """The two models by the rows of the paper's ablation that they are, and what they are called."""
+TRAINED = {
+    "plain ViT on ImageNet classes": "mini-imagenet-plain",
+    "ViT with MJP on ImageNet classes": "mini-imagenet-mjp",
+}
+"""The trained models of the package, and what they are called."""
 EPOCHS = {"positions": None, "digits": 20}
 """The data sets, and for how long they are trained on where that is not the recipe's own."""
 IMAGES = 400
 """Images that accuracy and consistency are measured on."""
 PHOTOGRAPHS = 4
 """Pictures that are attacked."""
+PACKAGE = "trained"
+"""The folder of the audit of the package's models."""
 NOTE = "stages.json"
 """Says which stages are finished, and that a folder is of a demonstration."""
 FILES = (METHOD_FILE, PANELS_FILE, "panels.svg", "log.txt", "report.html", RECORDS, NOTE)
@@ -98,7 +105,7 @@ def clear(out: Path) -> None:
     for folder in (
         *(_trained(out, data, variant) for data in EPOCHS for variant in MODELS),
         *(_evaluated(out, data) for data in EPOCHS),
-        *(_audited(out, variant) for variant in MODELS),
+        *(_audited(out, name) for name in (*MODELS, PACKAGE)),
         _probed(out),
     ):
         shutil.rmtree(folder, ignore_errors=True)
@@ -203,6 +210,9 @@ def _stages(options: DemoOptions) -> list[Stage]:
         title = f"attacking the gradients of the {label}"
         left = _audited(out, variant) / "report.html"
         stages.append(Stage(f"audit {variant}", title, left, partial(_audit, variant, options)))
+    left = _audited(out, PACKAGE) / "report.html"
+    title = "attacking the gradients of trained models that come with the package"
+    stages.append(Stage("audit trained", title, left, partial(_audit_trained, options)))
     left = out / PANELS_FILE
     panels = Stage("panels", "four panels", left, partial(show_panels, out, options.ratio))
     return [*stages, panels]
@@ -220,8 +230,8 @@ def _probed(out: Path) -> Path:
     return out / "probe" / "positions"
 
 
-def _audited(out: Path, variant: Variant) -> Path:
-    return out / "audit" / variant
+def _audited(out: Path, name: str) -> Path:
+    return out / "audit" / name
 
 
 def _recipe(data: str, variant: Variant, options: DemoOptions) -> Recipe:
@@ -282,14 +292,33 @@ def _audit(variant: Variant, options: DemoOptions) -> None:
     moved = f"{options.ratio:g}"
     ratios = dict.fromkeys(("0.03", "0.09", moved))
     own = [f"shuffle={moved}"] if variant == "A" else [f"mjp={one}" for one in ratios]
-    out = _audited(options.out, variant)
+    model = _model("positions", variant, options)
+    _attack(options, _audited(options.out, variant), (model,), ("none", *own, "unshared"))
+
+
+def _audit_trained(options: DemoOptions) -> None:
+    """The models of the package, of real pictures, at a size where closed forms are determined."""
+    models = tuple(f"{label}=pretrained:{name}" for label, name in TRAINED.items())
+    ratios = dict.fromkeys(("0.03", f"{options.ratio:g}"))
+    defences = ("none", *(f"mjp={one}" for one in ratios))
+    _attack(options, _audited(options.out, PACKAGE), models, defences, size=DEFAULT_SIZE)
+
+
+def _attack(
+    options: DemoOptions,
+    out: Path,
+    models: tuple[str, ...],
+    defences: tuple[str, ...],
+    size: tuple[int, int] | None = None,
+) -> None:
     (out / RECORDS).unlink(missing_ok=True)
     audit.run(
         AuditOptions(
-            model=(_model("positions", variant, options),),
+            model=models,
+            size=size,
             images="photographs" if options.image is None else str(options.image),
             most=PHOTOGRAPHS,
-            defences=("none", *own, "unshared"),
+            defences=defences,
             device="cpu",
             seed=options.seed,
             resume=True,
