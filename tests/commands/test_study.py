@@ -2,10 +2,13 @@
 
 import fcntl
 import json
+import os
 import shutil
 import signal
 import time
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -259,6 +262,29 @@ def test_a_stopped_study_goes_on_and_comes_to_the_same(ran, file, tmp_path):
     whole = [one for one in whole if one.conditions["seed"] == 0]
     assert without_times(records(out, *kinds)) == without_times(whole)
     assert not (out / "J-0" / "train" / "checkpoints").exists()
+
+
+def test_a_run_whose_process_is_killed_fails_and_the_others_are_done(file, tmp_path):
+    out = tmp_path / "out"
+    asked = ["study", file, "--out", out, "--device", "cpu", "--only", "A-0", "J-0"]
+    process = Fork([*asked, "--parallel", "1"], first=_forked_workers)
+    until(lambda: (out / "A-0" / "train" / runs.RECIPE).is_file())
+    (worker,) = processes_writing_to(out / "A-0" / "log.txt")
+    os.kill(worker, signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "1 run failed. A-0: its process ended with status -9" in err
+    assert [one.conditions["run"] for one in records(out, "study run")] == ["J"]
+
+
+def processes_writing_to(path):
+    """The processes whose standard output is this file."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if Path(os.readlink(process / "fd" / "1")) == path.resolve():
+                found.append(int(process.name))
+    return found
 
 
 def _forked_workers():
