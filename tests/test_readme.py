@@ -149,3 +149,12 @@ def links() -> list[Path]:
 @pytest.mark.parametrize("path", links(), ids=lambda path: path.name)
 def test_the_files_it_links_exist(path):
     assert path.is_file()
+
+
+def test_the_study_that_the_documentation_shows_can_be_read(tmp_path):
+    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/training.md").read_text(), re.DOTALL)
+    (tmp_path / "study.toml").write_text(text)
+    study = read_study(str(tmp_path / "study.toml"), None)
+    assert [task.name for task in study.tasks] == [
+        f"{run}-{seed}" for run in ("plain", "half") for seed in range(3)
+    ]

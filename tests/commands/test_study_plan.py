@@ -104,6 +104,7 @@ def test_runs_are_chosen_in_the_order_of_the_patterns(tmp_path):
         ('[[runs]]\nname = "A"\nseeds = [-1]', "seeds"),
         ('[[runs]]\nname = "A"\nset = { run = { epoch = 3 } }', "run.epoch is unknown"),
         ('[[runs]]\nname = "A"\nset = { run = 3 }', "run must be a table"),
+        ('[[runs]]\nname = "A"\nset = { run = { epochs = 2026-01-01 } }', "whole number"),
         ('[[runs]]\nname = "A"\nmodel = "resnet50"\nvariant = "A"', "is not trained"),
         ('[[runs]]\nname = "A"\nevaluations = ["leak"]', "--root FOLDER"),
         ('[[runs]]\nname = "A"\nevaluations = ["train"]', "cannot be called train"),

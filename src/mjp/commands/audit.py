@@ -58,6 +58,8 @@ class Suspect:
 def run(options: AuditOptions) -> None:
     """Attacks, measures, prints, draws."""
     if not options.model:
+        if options.update is not None:
+            raise ConfigError("an update is of one model: name it with --model MODEL")
         size = options.size or DEFAULT_SIZE
         options = replace(options, model=(DEFAULT_MODEL,), size=size)
     settings = AuditSettings(

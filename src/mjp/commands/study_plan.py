@@ -53,7 +53,7 @@ class Part:
     @property
     def key(self) -> str:
         """What decides the outcome, wherever the data lies."""
-        return json.dumps([self.verb, self.settings], sort_keys=True)
+        return json.dumps([self.verb, self.settings], sort_keys=True, default=str)
 
     def options(self, **given: Any) -> Any:
         """The verb's options; an error that names the evaluation where they are wrong."""
@@ -223,7 +223,7 @@ def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 def _rooted(value: Any, root: str | None, where: str) -> Any:
     """The value with the folder of the data in place of {root}."""
     if root is None:
-        if "{root}" in json.dumps(value):
+        if "{root}" in json.dumps(value, default=str):  # TOML has dates, JSON has none.
             raise ConfigError(f"{where} needs the folder of the data; give it with --root FOLDER")
         return value
     return _replaced(value, "{root}", root)

@@ -96,8 +96,9 @@ class Workshop:
         feed = train.carry_out(options, Teller(tell), self._feeds)
         others = [one for one in self._feeds if not feed.same_images(one)]
         self._feeds = [feed, *others][:FEEDS]
-        # What compiled code and its graphs hold of this run would stand in the way of the next.
-        torch.compiler.reset()
+        if recipe.run.compile != "off":  # Else the compiler is not loaded, which takes seconds.
+            # What compiled code and its graphs hold of this run would be in the way of the next.
+            torch.compiler.reset()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)

@@ -8,6 +8,7 @@ import timm
 import torch
 from torch import nn
 
+from mjp.commands.audit_options import DEFAULT_SIZE
 from mjp.core.seeds import seed_for
 from mjp.models.opening import ModelName, architecture_of, open_model, open_models
 from mjp.privacy.public import PublicModel
@@ -129,7 +130,7 @@ def trained(name: str) -> nn.Module:
     At its own 64 pixels it has 256 patches of width 192, which leaves closed forms part of the
     picture open whatever the defence.
     """
-    model: nn.Module = open_model(ModelName.parse(f"pretrained:{name}"), (48, 48))
+    model: nn.Module = open_model(ModelName.parse(f"pretrained:{name}"), DEFAULT_SIZE)
     return model
 
 
