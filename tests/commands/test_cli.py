@@ -91,9 +91,12 @@ def test_bench_step_prints_the_ratio_with_its_spread_and_writes_a_record(tmp_pat
     assert code == 0
     assert "ratio" in out
     assert "quartiles" in out
+    assert "as mjp train does it" in out
     record = json.loads((tmp_path / "records.jsonl").read_text())
     values = record["values"]
     assert values["plain_ms"] > 0
+    assert values["trained_ms"] > 0
+    assert values["trained_time_ratio"] > 0
     assert values["time_ratio_quartile_low"] <= values["time_ratio"]
     assert values["time_ratio"] <= values["time_ratio_quartile_high"]
 

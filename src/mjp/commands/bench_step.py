@@ -1,4 +1,4 @@
-"""`mjp bench step`: a training step with and without MJP, timed in turn, in one run."""
+"""`mjp bench step`: a training step without and with MJP and as `mjp train` does it, in turn."""
 
 import statistics
 import time
@@ -22,6 +22,7 @@ from mjp.jigsaw import JigsawPlan
 from mjp.losses.terms import LossTerms
 from mjp.models.config import MJPConfig
 from mjp.models.factory import check_supported, create_model
+from mjp.models.last_block import give_prefix_only
 from mjp.train.weighting import LocalizationWeight
 
 WARM_UP_STEPS = 3
@@ -40,9 +41,20 @@ class Setting:
 
 
 class Side:
-    """One of the two sides compared: a model, its optimiser and its training step."""
+    """One of the sides compared: a model, its optimiser and its training step.
 
-    def __init__(self, setting: Setting, options: BenchStepOptions, *, with_mjp: bool) -> None:
+    Args:
+        shortened: whether the last block computes only what the head reads, as in `mjp train`.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        options: BenchStepOptions,
+        *,
+        with_mjp: bool,
+        shortened: bool = False,
+    ) -> None:
         torch.manual_seed(options.seed)
         self.device = setting.device
         config = MJPConfig(ratio=options.ratio, probability=options.probability)
@@ -51,6 +63,8 @@ class Side:
             if with_mjp
             else timm.create_model(setting.model, num_classes=1000)
         )
+        if shortened:
+            give_prefix_only(model)
         self.model: Any = model.to(setting.device).train()
         on_gpu = setting.device.type == "cuda"
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=on_gpu)
@@ -115,7 +129,7 @@ def run(options: BenchStepOptions) -> None:
     torch.set_float32_matmul_precision("high")
     images, labels = _batch(setting, options.seed)
     with progress() as bar:
-        task = bar.add_task("building and warming up", total=2 + options.rounds)
+        task = bar.add_task("building and warming up", total=3 + options.rounds)
         plain = Side(setting, options, with_mjp=False)
         plain_memory = plain.warm_up(images, labels)
         bar.advance(task)
@@ -123,19 +137,20 @@ def run(options: BenchStepOptions) -> None:
         masked = Side(setting, options, with_mjp=True)
         mjp_memory = masked.warm_up(images, labels)
         bar.advance(task)
+        trained = Side(setting, options, with_mjp=True, shortened=True)
+        trained.warm_up(images, labels)
+        bar.advance(task)
         bar.update(task, description="timing")
-        plain_times: list[float] = []
-        mjp_times: list[float] = []
+        times: dict[Side, list[float]] = {plain: [], masked: [], trained: []}
         for number in range(options.rounds):
-            # The order alternates, so that a slow drift of the machine favours neither side.
-            pair = [(plain, plain_times), (masked, mjp_times)]
-            for side, times in pair if number % 2 else reversed(pair):
-                times.append(side.time(images, labels, setting.steps))
+            # The order alternates, so that a slow drift of the machine favours no side.
+            for side in times if number % 2 else reversed(times):
+                times[side].append(side.time(images, labels, setting.steps))
             bar.advance(task)
     memory_ratio = None
     if plain_memory is not None and mjp_memory is not None:
         memory_ratio = (mjp_memory - resident) / plain_memory
-    _report(options, setting, plain_times, mjp_times, memory_ratio)
+    _report(options, setting, list(times.values()), memory_ratio)
 
 
 def choose(options: BenchStepOptions) -> Setting:
@@ -163,12 +178,12 @@ def choose(options: BenchStepOptions) -> Setting:
 def _report(
     options: BenchStepOptions,
     setting: Setting,
-    plain: list[float],
-    mjp: list[float],
+    times: list[list[float]],
     memory_ratio: float | None,
 ) -> None:
-    ratios = [ours / theirs for ours, theirs in zip(mjp, plain, strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4)
+    plain, mjp, trained = (1e3 * statistics.median(one) for one in times)
+    low, middle, high = _ratio(times[1], times[0])
+    shorter = _ratio(times[2], times[0])
     title = f"{setting.model}, batch {setting.batch}, {setting.precision}, {setting.mode}"
     title += f"\n{hardware(setting.device)}"
     title += f"\nmask ratio {options.ratio:g}, probability {options.probability:g}"
@@ -176,13 +191,20 @@ def _report(
     table.add_column("training step")
     for column in ("ms, median", "ratio, median", "quartiles", "peak memory"):
         table.add_column(column, justify="right")
-    table.add_row("plain", f"{statistics.median(plain) * 1e3:.2f}", "1", "", "1")
+    table.add_row("plain", f"{plain:.2f}", "1", "", "1")
     table.add_row(
         "with MJP",
-        f"{statistics.median(mjp) * 1e3:.2f}",
+        f"{mjp:.2f}",
         f"{middle:.4f}",
         f"{low:.4f} to {high:.4f}",
         "not measured" if memory_ratio is None else f"{memory_ratio:.4f}",
+    )
+    table.add_row(
+        "with MJP, as mjp train does it",
+        f"{trained:.2f}",
+        f"{shorter[1]:.4f}",
+        f"{shorter[0]:.4f} to {shorter[2]:.4f}",
+        "not measured",
     )
     results().print(table)
     record = Record(
@@ -201,15 +223,22 @@ def _report(
             "torch": torch.__version__,
         },
         values={
-            "plain_ms": statistics.median(plain) * 1e3,
-            "mjp_ms": statistics.median(mjp) * 1e3,
+            "plain_ms": plain,
+            "mjp_ms": mjp,
+            "trained_ms": trained,
             "time_ratio": middle,
             "time_ratio_quartile_low": low,
             "time_ratio_quartile_high": high,
+            "trained_time_ratio": shorter[1],
             "memory_ratio": memory_ratio,
         },
     )
     append_records(options.out / "records.jsonl", [record])
+
+
+def _ratio(ours: list[float], theirs: list[float]) -> list[float]:
+    """Quartiles of the ratio, round by round."""
+    return statistics.quantiles([one / other for one, other in zip(ours, theirs, strict=True)], n=4)
 
 
 def _batch(setting: Setting, seed: int) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from timm.loss import SoftTargetCrossEntropy
 from torch import Tensor, nn
 
 from mjp.jigsaw import JigsawPlan
+from mjp.models.last_block import give_prefix_only
 
 
 class Objective(nn.Module):
@@ -20,6 +21,7 @@ class Objective(nn.Module):
 
     def __init__(self, model: Any, precision: Literal["fp32", "bf16"]) -> None:
         super().__init__()
+        give_prefix_only(model)  # Only logits are asked for here.
         self.model = model
         self.precision = precision
         self.criterion = SoftTargetCrossEntropy()

@@ -1,0 +1,90 @@
+"""A last block that computes only what the head reads: the same logits and the same gradients."""
+
+import copy
+
+import pytest
+import timm
+import torch
+
+import mjp
+from mjp.models.last_block import PrefixBlock, give_prefix_only
+from mjp.train.objective import Objective
+
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_classes": 5}
+READ = {
+    "vit": ("vit_tiny_patch16_224", {"num_heads": 3}),
+    "with everything": (
+        "vit_tiny_patch16_224",
+        {
+            "num_heads": 3,
+            "qk_norm": True,
+            "init_values": 0.1,
+            "drop_path_rate": 0.5,
+            "qkv_bias": False,
+            "reg_tokens": 2,
+            "scale_attn_norm": True,
+        },
+    ),
+    "distilled": ("deit_tiny_distilled_patch16_224", {"num_heads": 3}),
+}
+ALONE = {
+    "mean of all tokens": ("vit_tiny_patch16_224", {**SMALL, "num_heads": 3, "global_pool": "avg"}),
+    "another block": ("vit_small_patch16_18x2_224", {**SMALL, "num_heads": 3}),
+    "no tokens": ("resnet18", {"num_classes": 5}),
+}
+
+
+@pytest.mark.parametrize(("name", "arguments"), READ.values(), ids=READ)
+def test_logits_and_gradients_stay(name, arguments):
+    torch.manual_seed(0)
+    whole = timm.create_model(name, **{**SMALL, **arguments}).double().train()
+    shortened = copy.deepcopy(whole)
+    give_prefix_only(shortened)
+    assert isinstance(shortened.blocks[-1], PrefixBlock)
+    images = torch.randn(4, 3, 32, 32, dtype=torch.float64)
+    outs = []
+    for model in (whole, shortened):
+        torch.manual_seed(1)  # Drop path draws the same.
+        out = model(images)
+        outs.append(torch.cat(out if isinstance(out, tuple) else (out,)))
+        outs[-1].square().sum().backward()
+    torch.testing.assert_close(outs[1], outs[0])
+    for one, other in zip(whole.parameters(), shortened.parameters(), strict=True):
+        torch.testing.assert_close(other.grad, one.grad)
+
+
+def test_the_rest_of_the_tokens_is_not_computed():
+    model = timm.create_model("vit_tiny_patch16_224", **SMALL, num_heads=3)
+    assert model.forward_features(torch.randn(2, 3, 32, 32)).shape == (2, 17, 24)
+    give_prefix_only(model)
+    assert model.forward_features(torch.randn(2, 3, 32, 32)).shape == (2, 1, 24)
+
+
+def test_with_a_mask_every_token_is_computed():
+    model = timm.create_model("vit_tiny_patch16_224", **SMALL, num_heads=3).eval()
+    images, mask = torch.randn(2, 3, 32, 32), torch.ones(17, 17, dtype=torch.bool)
+    expected = model(images, attn_mask=mask)
+    give_prefix_only(model)
+    torch.testing.assert_close(model(images, attn_mask=mask), expected)
+
+
+@pytest.mark.parametrize(("name", "arguments"), ALONE.values(), ids=ALONE)
+def test_other_models_are_left_alone(name, arguments):
+    model = timm.create_model(name, **arguments)
+    kinds = [type(one) for one in model.modules()]
+    give_prefix_only(model)
+    assert [type(one) for one in model.modules()] == kinds
+
+
+def test_training_computes_only_what_is_read_and_weights_keep_their_names():
+    model = timm.create_model("vit_tiny_patch16_224", **SMALL, num_heads=3)
+    model = mjp.wrap(model, mjp.MJPConfig(ratio=0.5, probability=1.0))
+    names = list(model.state_dict())
+    objective = Objective(model, "fp32")
+    assert isinstance(model.blocks[-1], PrefixBlock)
+    assert list(model.state_dict()) == names
+    images = torch.randn(2, 3, 32, 32)
+    plan = model.draw_plan(images, torch.Generator().manual_seed(0))
+    losses = objective(images, torch.full((2, 5), 0.2), plan)
+    sum(losses).backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
