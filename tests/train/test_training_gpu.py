@@ -64,13 +64,19 @@ def test_nothing_in_a_step_waits_for_the_gpu(tmp_path):
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("mode", ["on", "graphs"])
-def test_compiled_steps_have_the_losses_of_plain_ones(mode, tmp_path):
+@pytest.mark.parametrize(
+    ("mode", "localization"), [("on", "mlp"), ("graphs", "mlp"), ("graphs", "pca")]
+)
+def test_compiled_steps_have_the_losses_of_plain_ones(mode, localization, tmp_path):
     found = []
     for compiled in ("off", mode):
         torch._dynamo.reset()
         settings = recipe(compile=compiled)
-        settings = replace(settings, model=replace(settings.model, drop_path=0.0))
+        settings = replace(
+            settings,
+            model=replace(settings.model, drop_path=0.0),
+            mjp=replace(settings.mjp, localization=localization),
+        )
         run = trainer(settings, "cuda", tmp_path)
         batches = run.feed.train(0, 6)
         for step in range(6):

@@ -91,7 +91,8 @@ def principal_projection(
     is that of implicit differentiation, exact for separate eigenvalues; a solver's own backward
     pass divides by the gaps between all eigenvalues and breaks down where two small ones meet.
     Positions without a share, those masked in every image, count for nothing and get no gradient.
-    (On a GPU the solver makes the host wait; the other regressors never do.)
+    (The solver runs on the host, which then waits for the GPU; the other regressors never do. A
+    GPU's own makes it wait longer for so small a matrix, and CUDA graphs cannot record it.)
     """
     table = table.float() if table.dtype in (torch.float16, torch.bfloat16) else table
     target = target.to(table.dtype)
@@ -100,7 +101,8 @@ def principal_projection(
     middle = (weight * target).sum(dim=0)
     covariance = (weight * centred).T @ centred
     with torch.no_grad():
-        values, vectors = torch.linalg.eigh(covariance)
+        solved = torch.linalg.eigh(covariance.cpu())
+        values, vectors = (one.to(covariance.device) for one in solved)
         leading = vectors[:, [-1, -2]]
         agreement = (centred @ leading).T @ (weight * (target - middle))
         strength = agreement.abs() / values[[-1, -2], None].clamp(min=1e-12).sqrt()
