@@ -211,6 +211,64 @@ def test_the_list_says_what_is_left(ran, file, tmp_path, capfd):
     assert not (tmp_path / "new").exists()
 
 
+def test_runs_made_elsewhere_count_as_done_and_are_told_of(ran, file, tmp_path, capfd):
+    out = tmp_path / "out"
+    shutil.copytree(ran, out)
+    for name in ("A-0", "J-0"):  # Only their records are left.
+        shutil.rmtree(out / name)
+    known = tmp_path / "known.jsonl"
+    shutil.copy(ran / RECORDS, known)
+    assert run(file, out, "--known", known, "--list") == 0
+    assert capfd.readouterr().out.count("it is known") == 2
+    renamed = tmp_path / "renamed.toml"
+    renamed.write_text(STUDY.replace("J: MJP", "J: jigsaw"), encoding="utf-8")
+    assert run(renamed, out, "--known", known) == 0
+    assert "4 of 4 runs are done" in capfd.readouterr().err
+    expected = (ran / RECORDS).read_text().replace("J: MJP", "J: jigsaw")
+    assert sorted((out / RECORDS).read_text().splitlines()) == sorted(expected.splitlines())
+    assert not (out / "A-0").exists()
+
+
+def test_a_known_run_is_not_compared_image_by_image_with_one_made_here(ran, file, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(ran, out)
+    shutil.rmtree(out / "A-0")
+    assert run(file, out, "--known", ran / RECORDS) == 0
+    assert {one.conditions["seed"] for one in records(out, "study difference")} == {1}
+    assert len(records(out, "study run")) == 4
+
+
+def test_a_known_run_is_made_again_where_that_is_asked_for(ran, file, tmp_path, capfd):
+    out = tmp_path / "out"
+    arguments = ("--known", ran / RECORDS, "--only", "A-0")
+    assert run(file, out, *arguments, "--fresh") == 0
+    assert "0 of 1 runs are done" in capfd.readouterr().err
+    assert (out / "A-0" / "train" / RECORDS).is_file()
+    assert len(records(out, "study run")) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda text: text.replace('"epochs": 3', '"epochs": 9'), "A-0 was made with epochs 9"),
+        (lambda text: text.replace('"study": "small"', '"study": "large"'), "is of study large"),
+        (lambda text: "", "holds no result yet"),
+        (lambda text: text.replace('"study": "small", ', ""), "is of no study"),
+        (lambda text: text.replace('"study run"', '"study walk"'), "tells 0 times how A-0 was"),
+        (lambda text: text[:-40] + "\n", "records.jsonl"),
+    ],
+    ids=["another run", "another study", "empty", "no study", "half", "broken"],
+)
+def test_records_of_other_runs_are_refused(ran, file, tmp_path, capfd, change, reason):
+    known = tmp_path / RECORDS
+    known.write_text(change((ran / RECORDS).read_text()), encoding="utf-8")
+    assert run(file, tmp_path / "out", "--known", known) == 2
+    assert reason in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert run(file, tmp_path / "out", "--known", tmp_path / "none") == 2
+    assert "there is no such file" in capfd.readouterr().err
+
+
 def test_a_folder_in_which_a_study_works_is_left_alone(ran, file, capfd):
     with (ran / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

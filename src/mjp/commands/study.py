@@ -7,7 +7,7 @@ machine that the folder was copied to.
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rich.table import Table
 
 from mjp.commands import study_state
 from mjp.commands.evaluating import claim
+from mjp.commands.study_known import Known, read_known
 from mjp.commands.study_options import StudyOptions
 from mjp.commands.study_plan import Study, Task, read_study
 from mjp.commands.study_pool import Pool
@@ -56,8 +57,9 @@ def run(options: StudyOptions) -> None:
     out = options.out or Path("runs") / f"study-{whole.name}"
     if options.list and options.fresh:
         raise ConfigError("--list only looks, and --fresh removes; leave one out")
+    known = read_known(options.known, whole)
     if options.list:
-        _show_list(study, out)
+        _show_list(study, out, known)
         return
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("a study starts processes of its own; run it without torchrun")
@@ -65,12 +67,14 @@ def run(options: StudyOptions) -> None:
     with _held(out):
         for task in study.tasks if options.fresh else ():
             study_state.clear(out, task)
+        if options.fresh:
+            known = known.without(study.tasks)
         for task in study.tasks:
             study_state.check_same(out, task)
-        _work(options, whole, study, out)
+        _work(options, whole, study, out, known)
 
 
-def _work(options: StudyOptions, whole: Study, study: Study, out: Path) -> None:
+def _work(options: StudyOptions, whole: Study, study: Study, out: Path, known: Known) -> None:
     """Carries out the runs that were chosen, and tells of all."""
     device = choose_device(options.device)
     usual = ON_A_GPU if device.type == "cuda" else min(ON_A_CPU, available_cores())
@@ -78,8 +82,8 @@ def _work(options: StudyOptions, whole: Study, study: Study, out: Path) -> None:
     shared = device.type == "cpu" and parallel > 1
     threads = max(1, available_cores() // parallel) if shared else None
     pool = Pool(out, options.device, parallel, threads)
-    _carry_out(study, whole, pool)
-    records = _write(whole, out, compared=True)
+    _carry_out(study, whole, pool, known)
+    records = _write(whole, out, known, compared=True)
     if records:
         _present(records, whole, out)
     if pool.failures:
@@ -104,8 +108,8 @@ def _held(out: Path) -> Iterator[None]:
         yield
 
 
-def _carry_out(study: Study, whole: Study, pool: Pool) -> None:
-    todo = [task for task in study.tasks if any(study_state.missing(pool.out, task))]
+def _carry_out(study: Study, whole: Study, pool: Pool, known: Known) -> None:
+    todo = [task for task in study.tasks if any(_left(pool.out, task, known))]
     done = len(study.tasks) - len(todo)
     print(
         f"mjp: {whole.name}: {done} of {len(study.tasks)} runs are done, {pool.parallel} at a time",
@@ -115,7 +119,7 @@ def _carry_out(study: Study, whole: Study, pool: Pool) -> None:
 
     def told(task: Task) -> str:
         # After every run: what the others measured is in the file, however this goes on.
-        return _outcome(_write(whole, pool.out, compared=False), task)
+        return _outcome(_write(whole, pool.out, known, compared=False), task)
 
     try:
         with stop_requests() as request, watching(len(todo), told) as watcher:
@@ -127,9 +131,14 @@ def _carry_out(study: Study, whole: Study, pool: Pool) -> None:
         ) from error
 
 
-def _write(study: Study, out: Path, *, compared: bool) -> list[Record]:
+def _left(out: Path, task: Task, known: Known) -> Iterable[str]:
+    """What is still to be done of a run, by name."""
+    return () if known.holds(task, out) else study_state.missing(out, task)
+
+
+def _write(study: Study, out: Path, known: Known, *, compared: bool) -> list[Record]:
     """All records anew, and apart from them what is worked out of them."""
-    records = collect(study, out, compared=compared)
+    records = collect(study, out, known, compared=compared)
     derived = derived_records(records)
     for file, own in ((out / RECORDS, records), (out / DERIVED, derived)):
         part = file.with_suffix(".part")
@@ -160,13 +169,14 @@ def _outcome(records: list[Record], task: Task) -> str:
     return ", ".join(words)
 
 
-def _show_list(study: Study, out: Path) -> None:
+def _show_list(study: Study, out: Path, known: Known) -> None:
     table = Table(title=f"{escape(study.title)}: {out}")
     for name in ("run", "label", "still to be done"):
         table.add_column(name)
     for task in study.tasks:
-        left = ", ".join(study_state.missing(out, task))
-        table.add_row(escape(task.name), escape(task.entry.label), escape(left) or "nothing")
+        left = ", ".join(_left(out, task, known))
+        done = "nothing: it is known" if known.holds(task, out) else "nothing"
+        table.add_row(escape(task.name), escape(task.entry.label), escape(left) or done)
     results().print(table)
 
 

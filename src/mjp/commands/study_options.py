@@ -25,6 +25,9 @@ class StudyOptions:
     """Folder for the runs, records.jsonl and report.html; by default runs/study- and the name."""
     only: tuple[str, ...] = ()
     """Some of the runs, by name and seed, in this order: A-0, 'gamma-*', '*-1'."""
+    known: tuple[Path, ...] = ()
+    """records.jsonl of the same study from elsewhere: its runs count as done and are told of beside
+    those made here, though their folders are not here."""
     without: tuple[str, ...] = ()
     """Evaluations to leave for another time, by name."""
     parallel: int | None = None

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from mjp.commands.eval_corruptions import CLEAN
+from mjp.commands.study_known import Known
 from mjp.commands.study_plan import Part, Study, Task
 from mjp.commands.study_state import (
     is_evaluated,
@@ -59,37 +60,43 @@ _TOLD = {
 """Conditions of a run, and what they are called where training starts."""
 
 
-def collect(study: Study, out: Path, *, compared: bool = True) -> list[Record]:
+def collect(study: Study, out: Path, known: Known, *, compared: bool = True) -> list[Record]:
     """The records of all that is finished.
 
     Args:
+        known: runs that were made elsewhere.
         compared: whether runs are also compared image by image, which takes seconds.
     """
     records: list[Record] = []
     for task in study.tasks:
-        if is_trained(out, task):
+        if known.holds(task, out):
+            records += known.of(task, _called(task))
+        elif is_trained(out, task):
             records += _trained(study, task, out)
             for part in task.parts:
                 if is_evaluated(out, task, part):
                     records += _evaluated(study, task, part, out)
-    return [*records, *(_differences(study, out) if compared else ())]
+    return [*records, *(_differences(study, out, known) if compared else ())]
 
 
 def _facts(study: Study, task: Task) -> dict[str, Scalar]:
     return {"study": study.name, "run": task.entry.name, "seed": task.seed}
 
 
-def _trained(study: Study, task: Task, out: Path) -> Iterator[Record]:
+def _called(task: Task) -> dict[str, Scalar]:
+    """What the study says of a run that decides nothing in it."""
     entry = task.entry
-    facts: dict[str, Scalar] = {
-        **_facts(study, task),
+    return {
         "label": entry.label or entry.name,
         "tables": " ".join(entry.tables),
         "baseline": entry.baseline,
         "variant": entry.variant,
         "alone": entry.alone,
-        "parallel": read_beside(out, task),
     }
+
+
+def _trained(study: Study, task: Task, out: Path) -> Iterator[Record]:
+    facts = {**_facts(study, task), **_called(task), "parallel": read_beside(out, task)}
     if task.recipe is None:
         assert task.model is not None
         model = Path(task.model.partition("@")[2] or task.model).name
@@ -123,7 +130,7 @@ def _trained(study: Study, task: Task, out: Path) -> Iterator[Record]:
         "images_per_second": statistics.median(rates) if rates else None,
     }
     yield Record("study run", facts, values)
-    if CURVES in entry.tables:
+    if CURVES in task.entry.tables:
         yield from _epochs(study, task, run, times)
 
 
@@ -174,7 +181,7 @@ def _rounded(value: Scalar, digits: int) -> Scalar:
     return round(value, digits) if isinstance(value, float) else value
 
 
-def _differences(study: Study, out: Path) -> Iterator[Record]:
+def _differences(study: Study, out: Path, known: Known) -> Iterator[Record]:
     """What a run has more or less than others with the same seed, paired over images."""
     by_name = {(task.entry.name, task.seed): task for task in study.tasks}
     for task in study.tasks:
@@ -182,7 +189,10 @@ def _differences(study: Study, out: Path) -> Iterator[Record]:
             other = by_name.get((than, task.seed))
             if other is None:
                 continue
-            for part in task.parts:
+            held = [known.holds(one, out) for one in (task, other)]
+            if all(held):
+                yield from known.differences(task, other)
+            for part in () if any(held) else task.parts:
                 if all(_has(out, one, part) for one in (task, other)):
                     yield from _compared(study, task, other, part, out)
 

@@ -141,4 +141,5 @@ def _facts(run: StudyRun) -> Iterator[str]:
     yield ", ".join(run.told) or MISSING
     yield words(told, "precision") or MISSING
     yield words(told, "hardware") or MISSING
-    yield counted(number(told, "parallel"))
+    together = {number(one.conditions, "parallel") for one in run.told.values()}
+    yield ", ".join(f"{one:g}" for one in sorted(filter(None, together))) or MISSING
