@@ -306,8 +306,13 @@ def test_a_stopped_study_goes_on_and_comes_to_the_same(ran, file, tmp_path):
     out = tmp_path / "out"
     chosen = ("--only", "J-0", "--parallel", 2)  # As many threads as where it was not stopped.
     process = Fork(["study", file, "--out", out, "--device", "cpu", *chosen], first=_forked_workers)
+    until(lambda: processes_writing_to(out / "J-0" / "log.txt"))
+    (worker,) = processes_writing_to(out / "J-0" / "log.txt")
     until(lambda: (out / "J-0" / "train" / RECORDS).is_file())
+    os.kill(worker, signal.SIGSTOP)  # It would be done before the study hears and tells it.
     process.send_signal(signal.SIGINT)
+    until(lambda: is_pending(signal.SIGTERM, worker))
+    os.kill(worker, signal.SIGCONT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "go on with the same command" in err
@@ -341,6 +346,13 @@ def processes_writing_to(path):
             if Path(os.readlink(process / "fd" / "1")) == path.resolve():
                 found.append(int(process.name))
     return found
+
+
+def is_pending(number, process):
+    """Whether a signal was sent to a process that did not take it yet."""
+    status = Path(f"/proc/{process}/status").read_text()
+    (pending,) = (line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:"))
+    return bool(int(pending, 16) >> (number - 1) & 1)
 
 
 def _forked_workers():
