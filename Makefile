@@ -16,8 +16,8 @@ serve: $(READY) ## A page to try attacks and defences on your own picture, on th
 	$(BIN)/mjp serve
 
 test: lint browser ## Run everything that has to hold before a change is trusted.
-	OMP_NUM_THREADS=1 MJP_SHAPE_CHECKS=1 $(BIN)/pytest -q -n 2 --dist loadgroup -m "not slow and not unchecked"
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "unchecked and not slow"
+	OMP_NUM_THREADS=1 MJP_SHAPE_CHECKS=1 $(BIN)/pytest -q -n 2 --dist loadfile -m "not slow and not unchecked"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --dist loadfile -m "unchecked and not slow"
 
 lint: $(READY) ## Check format, style, types and the direction of imports.
 	$(BIN)/ruff format --check .

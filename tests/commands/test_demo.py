@@ -15,8 +15,6 @@ from mjp.train.recipe import read_recipe
 from tests.browsing import snapshot
 from tests.report.tracing import untraced
 
-pytestmark = pytest.mark.xdist_group("demo")  # One process runs the demonstration, not each.
-
 STAGES = 12
 TIMES = {"seconds", "images_per_second", "peak_memory"}
 

@@ -28,8 +28,6 @@ from mjp.train.recipe import read_recipe
 from tests.forks import Fork, forking
 from tests.report.tracing import untraced
 
-pytestmark = pytest.mark.xdist_group("study")  # One process runs the study, not each.
-
 STUDY = """
 name = "small"
 title = "A small study"
