@@ -10,6 +10,7 @@ from mjp.core.records import Record
 from mjp.report.runs import find_runs
 from mjp.report.study import TABLES, Quantity
 from mjp.report.study_derived import derive
+from mjp.report.study_figures import draw_gamma
 from mjp.report.study_page import derived_records, summary_table
 from mjp.report.study_reading import studies_of
 from mjp.report.study_tables import tables_of
@@ -202,3 +203,12 @@ def test_records_with_anything_in_them_never_end_it(tmp_path, seed):
     assert "study-runs" in sections(page)
     assert problems(page) == ""
     assert summary_table([one.record for run in find_runs([folder]) for one in run.entries]).rows
+
+
+@pytest.mark.parametrize(("psnr", "is_cut"), [(120.0, True), (50.0, False)])
+def test_a_leak_far_above_the_others_is_told_in_words(psnr, is_cut, tmp_path):
+    runs = [replace(one, psnr=(psnr, psnr)) if one.name == "D" else one for one in made.ALL]
+    (study,) = studies_of(made.records(runs))
+    drawing = draw_gamma(derive(study), "gamma", tmp_path)
+    texts = drawing.paths[1].read_text(encoding="utf-8")
+    assert (f"{psnr:.0f} at γ = 0" in texts) == is_cut
