@@ -78,3 +78,5 @@ def test_what_an_interval_is_over_is_said():
     assert Comparison(1, 0, 2, "images", 10000).basis == "10,000 images, paired, one seed"
     assert "not paired" in Comparison(1, 0, 2, "images apart", 16).basis
     assert Comparison(1, None, None, "nothing", 0).basis == "one seed, no interval"
+    told = Comparison(1, None, None, "other seeds", 0).basis
+    assert told == "different seeds, no interval"

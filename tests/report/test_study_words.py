@@ -33,6 +33,7 @@ def verdict(runs, table, start):
 
 
 LAST = "Localization on top (J"
+GAMMA_WORSE = {"gamma_0.27": {"error": 55.0}}
 
 
 @pytest.mark.parametrize(
@@ -173,9 +174,69 @@ def test_with_several_seeds_those_whose_images_are_clear_are_counted():
     assert (found.count, found.tested, found.agreeing) == (3, 3, 2)
 
 
+def test_between_runs_of_different_seeds_there_is_no_interval_and_no_verdict():
+    """Images do not tell what another seed changes: two seeds of one run may differ "clearly"."""
+    runs = changed(made.ABLATION, B={"seeds": (7,)})
+    (study,) = studies_of(made.records(runs))
+    found = derive(study).pair(study.runs["B"], study.runs["A"], Quantity("top1")).comparison
+    plain = [made.top1_of(runs[0], seed) for seed in made.THREE]
+    assert found.difference == pytest.approx(made.top1_of(runs[1], 7) - sum(plain) / 3)
+    assert (found.low, found.high, found.over) == (None, None, "other seeds")
+    told = verdict(runs, "ablation", "Without position")
+    assert told.level == "cannot be told"
+    assert "(different seeds, no interval)" in told.sentence
+
+
+def test_what_rises_at_the_first_gamma_and_stays_is_no_rise():
+    runs = (*made.ABLATION, *made.GAMMA)
+    same = {"gamma-0.09": 66.01, "gamma-0.27": 66.02, "gamma-0.5": 66.03}
+    flat = [replace(run, consistency=same.get(run.name, run.consistency), noise=0) for run in runs]
+    found = verdict(flat, "gamma", "Consistency rises")
+    assert found.level == "in part"
+    assert "the means rise (single steps are not tested)" in found.sentence
+    ends = found.sentence.split("γ = 0.5 against J: ")[1]
+    assert " ? (10,000 images, not paired, one seed)" in ends
+
+
+def test_where_parts_come_out_differently_each_says_how():
+    runs = changed(made.ABLATION, E={"top1": 62.0, "consistency": 55.0})
+    found = verdict(runs, "ablation", "Jigsaws alone")
+    assert found.level == "in part"
+    assert "✗ (3 seeds" in found.sentence
+    assert found.sentence.endswith("✗: does not hold, ?: cannot be told.")
+    fails = changed(made.ABLATION, E={"top1": 62.0, "consistency": 30.0})
+    found = verdict(fails, "ablation", "Jigsaws alone")
+    assert found.level == "does not hold"
+    assert "✗" not in found.sentence
+
+
+def test_a_fine_tuned_model_does_not_decide_on_what_the_paper_says_of_training():
+    worse = changed((*made.ABLATION, *made.GAMMA), J={"error": 55.0}, **GAMMA_WORSE)
+    tuned = [run for run in made.FINETUNE if run.trained]
+    tuned = [replace(run, error=40.0) if run.ratio else run for run in tuned]
+    records = made.records((*worse, *tuned))
+    for place, record in enumerate(records):
+        if record.kind == "study run" and record.conditions["run"].startswith("finetuned"):
+            told = {**record.conditions, "init": "weights.safetensors"}
+            records[place] = Record(record.kind, told, record.values)
+    (study,) = studies_of(records)
+    papers, ours = verdicts_of(derive(study), "robustness")
+    assert papers.level == "does not hold"
+    assert not papers.claim.ours
+    assert ours.level == "holds"
+    assert ours.claim.ours
+
+
 def test_the_overview_counts_claims():
     assert overview(view_of(made.COST)) == (
         "Of the claims that the study “paper” looks at (1 of the paper, 1 of ours): 2 hold here, "
         "0 hold in part, 0 do not hold, 0 cannot be told."
     )
     assert overview(view_of(made.OTHER)) == ""
+
+
+def test_the_overview_says_what_hangs_on_one_seed():
+    told = overview(view_of(made.BACKBONES))
+    assert ": 2 hold here (on one seed), 0 hold in part, 0 do not hold, " in told
+    told = overview(view_of((*made.BACKBONES, *made.COST)))
+    assert ": 4 hold here (2 of them on one seed), 0 hold in part, " in told

@@ -173,6 +173,11 @@ class Study:
         same = [one for one in rows if one.variant == "A" and one.kind == run.kind]
         return next((one for one in same if one is not run), own)
 
+    def ends(self) -> tuple[StudyRun, StudyRun] | None:
+        """The runs of the largest γ and of the smallest above 0; None where there are not two."""
+        found = [run for run in self.rows("gamma") if run.gamma]
+        return (found[-1], found[0]) if len(found) > 1 else None
+
     @property
     def ratios(self) -> list[float]:
         """Shares of patches that were moved in evaluations."""

@@ -11,7 +11,7 @@ from mjp.report.study_derived import Compared, Derived, Summed
 
 Cell = tuple[str, tuple[Record, ...]]
 EMPTY: Cell = (MISSING, ())
-BASES = {"seeds": "", "images": " †", "images apart": " ‡", "nothing": ""}
+BASES = {"seeds": "", "images": " †", "images apart": " ‡", "other seeds": " §", "nothing": ""}
 """What an interval is over, where that is not the seeds; tables say so below."""
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from mjp.core.records import Record, Scalar
 from mjp.report.leaks import words
@@ -9,6 +10,7 @@ from mjp.report.study import COMPARISON, SUMMARY, Quantity, Reading, Study, Stud
 from mjp.report.study_tests import (
     Comparison,
     Estimate,
+    Over,
     Spread,
     apart,
     paired,
@@ -112,6 +114,8 @@ def _pairs(study: Study) -> list[tuple[StudyRun, StudyRun]]:
         others += [study.baseline(table, run) for table in run.tables]
         names |= {(run.name, other.name): None for other in others if other is not None}
     names |= {pair: None for pair in MORE_PAIRS if study.runs.keys() >= set(pair)}
+    if ends := study.ends():
+        names[ends[0].name, ends[1].name] = None
     return [(study.runs[one], study.runs[other]) for one, other in names if one != other]
 
 
@@ -152,7 +156,7 @@ def _compare(
     theirs: Mapping[str, Reading],
     images: Mapping[str, Record],
 ) -> Comparison | None:
-    """Over seeds where both have two; else over images."""
+    """Over seeds where both have two; else over images of a seed that both have."""
     test = paired_percent if quantity == SECONDS else paired
     over_seeds = test(
         {seed: one.value for seed, one in ours.items()},
@@ -160,15 +164,13 @@ def _compare(
     )
     if over_seeds is not None:
         return _with_images(over_seeds, images.values())
-    common = [seed for seed in ours if seed in theirs]
-    mine, other = (
-        (ours[common[0]], theirs[common[0]])
-        if common
-        else (next(iter(ours.values())), next(iter(theirs.values())))
-    )
-    if common and common[0] in images and (found := _of_images(images[common[0]], mine)):
+    common = next((seed for seed in ours if seed in theirs), None)
+    if common is None:
+        mine, other = (fmean(one.value for one in each.values()) for each in (ours, theirs))
+        return _bare(quantity, mine, other, "other seeds")
+    if common in images and (found := _of_images(images[common], ours[common])):
         return found
-    return _apart(quantity, mine, other)
+    return _apart(quantity, ours[common], theirs[common])
 
 
 def _with_images(comparison: Comparison, records: Iterable[Record]) -> Comparison:
@@ -189,13 +191,17 @@ def _of_images(record: Record, reading: Reading | None) -> Comparison | None:
     return Comparison(value, low, high, "images", int(images or 0))
 
 
+def _bare(quantity: Quantity, mine: float, other: float, over: Over) -> Comparison | None:
+    """A difference without an interval; of times, in percent."""
+    if quantity != SECONDS:
+        return Comparison(mine - other, None, None, over, 0)
+    return Comparison(100 * (mine / other - 1), None, None, over, 0) if other else None
+
+
 def _apart(quantity: Quantity, mine: Reading, other: Reading) -> Comparison | None:
-    if quantity == SECONDS:
-        percent = 100 * (mine.value / other.value - 1) if other.value else None
-        return None if percent is None else Comparison(percent, None, None, "nothing", 0)
     ends = (mine.low, mine.high, other.low, other.high)
-    if None in ends:
-        return Comparison(mine.value - other.value, None, None, "nothing", 0)
+    if None in ends or quantity == SECONDS:
+        return _bare(quantity, mine.value, other.value, "nothing")
     low, high, their_low, their_high = (float(str(one)) for one in ends)
     images = int(min(mine.images or 0, other.images or 0))
     estimates = Estimate(mine.value, low, high), Estimate(other.value, their_low, their_high)

@@ -38,7 +38,8 @@ PAPERS_SETTING = (
 READ = (
     "Means over seeds ± standard deviation; differences with 95 % intervals, over seeds where both "
     "runs have several. †: over images, paired, of one seed; ‡: over images of one seed, not "
-    "paired, so rather too wide; what another seed would give is in neither."
+    "paired, so rather too wide; what another seed would give is in neither. §: of different "
+    "seeds, so without an interval."
 )
 TITLES = {
     "ablation": "Ablation: what each part of MJP does",

@@ -9,9 +9,10 @@ from typing import Literal
 from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
-Over = Literal["seeds", "images", "images apart", "nothing"]
-"""What an interval is over: seeds, paired; images, paired, of one seed; images, not paired; or
-there is none."""
+Over = Literal["seeds", "images", "images apart", "other seeds", "nothing"]
+"""What an interval is over: seeds, paired; images, paired, of one seed; images, not paired, of one
+seed. There is none between runs of different seeds, since images do not tell what those change;
+nor where a number has none of its own."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Comparison:
         return {
             "images": f"{images}, paired, one seed",
             "images apart": f"{images}, not paired, one seed",
+            "other seeds": "different seeds, no interval",
             "nothing": "one seed, no interval",
         }[self.over]
 

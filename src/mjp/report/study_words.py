@@ -39,12 +39,15 @@ class Verdict:
 
     Args:
         sentence: with all numbers, which stand in the records.
+        one_seed: an interval that decides on it is over images, which do not say what another seed
+            would give.
     """
 
     claim: Claim
     level: Level
     sentence: str
     records: tuple[Record, ...]
+    one_seed: bool
 
 
 def verdicts_of(view: Derived, table: str) -> list[Verdict]:
@@ -61,22 +64,20 @@ def judge(view: Derived, claim: Claim) -> Verdict:
     missing = [part for part, pair in found if pair is None]
     monotone = _is_monotone(view, claim) if claim.trend and measured else True
     level = _level(outcomes, whole=not missing and monotone)
-    mixed = level == "in part"
-    over_ratios = len({(part.than, part.quantity) for part in claim.parts}) == 1
-    write = _over_ratios if over_ratios and len(measured) > 2 else _one_by_one
-    phrases = write(study, measured, mixed)
+    mixed = len(set(outcomes)) > 1
+    phrases = _phrases(study, measured, mixed)
     if claim.trend and len(measured) > 1:
         way = claim.trend if monotone else f"do not all {claim.trend}"
-        phrases.append(f"from each γ to the next the means {way}")
+        phrases.append(f"from each γ to the next the means {way} (single steps are not tested)")
     phrases += _gaps(study, missing)
-    if mixed and any(one != "holds" for one in outcomes):
+    if mixed:
         phrases.append("✗: does not hold, ?: cannot be told")
     told = "; ".join(phrases) or "nothing that decides on it was measured"
     records = [record for _, pair in measured for record in pair.records]
-    # An interval over images does not say what another seed would give.
     one_seed = any(pair.comparison.over != "seeds" for _, pair in measured)
-    limit = " (one seed)" if one_seed and level != "cannot be told" else ""
-    return Verdict(claim, level, f"{HEADS[level]}{limit}: {told}.", tuple(records))
+    one_seed = one_seed and level != "cannot be told"
+    limit = " (one seed)" if one_seed else ""
+    return Verdict(claim, level, f"{HEADS[level]}{limit}: {told}.", tuple(records), one_seed)
 
 
 def outcome(found: Comparison, part: Part) -> Literal["holds", "fails", "open"]:
@@ -109,7 +110,7 @@ def _pair(view: Derived, part: Part) -> Compared | None:
 def _is_monotone(view: Derived, claim: Claim) -> bool:
     """Whether the means go one way from the first run on."""
     part = claim.parts[0]
-    names = [part.than, *(one.run for one in claim.parts)]
+    names = [part.than, *(one.run for one in claim.parts if one.than == part.than)]
     sums = [view.sum(view.study.runs.get(name), part.quantity) for name in names]
     means = [one.spread.mean for one in sums if one is not None]
     steps = [after - before for before, after in pairwise(means)]
@@ -120,6 +121,17 @@ def named(quantity: Quantity) -> str:
     """A quantity in words, with the share of patches moved."""
     name = NAMES.get(quantity.value, quantity.value.replace("_", " "))
     return name if quantity.ratio is None else f"{name} at {quantity.ratio:g}"
+
+
+def _phrases(study: Study, found: Found, mixed: bool) -> list[str]:
+    """What was found: runs that are compared with one other in the same in one phrase."""
+    groups: dict[tuple[str, Quantity], list[tuple[Part, Compared]]] = {}
+    for part, pair in found:
+        groups.setdefault((part.than, part.quantity), []).append((part, pair))
+    large = [own for own in groups.values() if len(own) > 2]
+    rest = [one for one in found if not any(one in own for own in large)]
+    phrases = [_over_ratios(study, own, mixed) for own in large]
+    return [*phrases, *_one_by_one(study, rest, mixed)]
 
 
 def _one_by_one(study: Study, found: Found, mixed: bool) -> list[str]:
@@ -134,19 +146,17 @@ def _one_by_one(study: Study, found: Found, mixed: bool) -> list[str]:
     ]
 
 
-def _over_ratios(study: Study, found: Found, mixed: bool) -> list[str]:
+def _over_ratios(study: Study, found: Found, mixed: bool) -> str:
     """One phrase for all runs, which differ in γ."""
-    if not found:
-        return []
     part = found[0][0]
     told = [
         f"γ = {study.runs[part.run].gamma:g} {_numbers(pair, part, mixed)}" for part, pair in found
     ]
     basis = dict.fromkeys(pair.comparison.basis for _, pair in found)
-    return [
+    return (
         f"{named(part.quantity)} against {study.runs[part.than].label}: {', '.join(told)} "
         f"({' or '.join(basis)})"
-    ]
+    )
 
 
 def _numbers(pair: Compared, part: Part, mixed: bool) -> str:
@@ -156,7 +166,7 @@ def _numbers(pair: Compared, part: Part, mixed: bool) -> str:
         mixed: some parts of the claim hold and others do not, so that each says so.
     """
     digits = 3 if part.quantity.value.startswith("mae") else 2
-    told = difference(pair, digits).rstrip(" †‡")
+    told = difference(pair, digits).rstrip(" †‡§")
     number, _, interval = told.partition(" ")
     sign = {"holds": "", "fails": "✗", "open": "?"}[outcome(pair.comparison, part)]
     marks = (number, unit(part.quantity), interval, sign if mixed else "")
@@ -181,15 +191,25 @@ def overview(view: Derived) -> str:
     found = [one for table in view.study.tables for one in verdicts_of(view, table)]
     if not found:
         return ""
-    levels = [one.level for one in found]
-    words: dict[Level, str] = {
-        "holds": "hold here",
-        "in part": "hold in part",
-        "does not hold": "do not hold",
-        "cannot be told": "cannot be told",
-    }
-    told = ", ".join(f"{levels.count(one)} {verb}" for one, verb in words.items())
+    told = ", ".join(
+        _counted(level, [one for one in found if one.level == level]) for level in HEADS
+    )
     ours = sum(one.claim.ours for one in found)
     counts = {"of the paper": len(found) - ours, "of ours": ours}
     both = [f"{count} {whose}" for whose, count in counts.items() if count]
     return f"Of the claims that the study “{view.study.name}” looks at ({', '.join(both)}): {told}."
+
+
+def _counted(level: Level, found: Sequence[Verdict]) -> str:
+    """How many claims came out so, and how many of these by one seed alone."""
+    verbs: dict[Level, tuple[str, str]] = {
+        "holds": ("holds here", "hold here"),
+        "in part": ("holds in part", "hold in part"),
+        "does not hold": ("does not hold", "do not hold"),
+        "cannot be told": ("cannot be told", "cannot be told"),
+    }
+    few = sum(one.one_seed for one in found)
+    told = f"{len(found)} {verbs[level][len(found) != 1]}"
+    if not few:
+        return told
+    return f"{told} ({'on one seed' if few == len(found) else f'{few} of them on one seed'})"
