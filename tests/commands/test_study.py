@@ -16,8 +16,9 @@ from safetensors.numpy import save_file
 
 from mjp.cli import main
 from mjp.commands import study_pool
+from mjp.commands.study_known import read_known
 from mjp.commands.study_plan import read_study
-from mjp.commands.study_records import read_errors, read_scores
+from mjp.commands.study_records import collect, read_errors, read_scores
 from mjp.commands.study_work import write_scores
 from mjp.core.bootstrap import Estimate
 from mjp.core.errors import ConfigError
@@ -245,17 +246,56 @@ def test_a_known_run_is_made_again_where_that_is_asked_for(ran, file, tmp_path, 
     assert len(records(out, "study run")) == 4
 
 
+def test_what_is_known_stays_told_when_a_study_is_stopped(ran, file, tmp_path):
+    """Differences of known runs cannot be worked out again: their folders are elsewhere."""
+    known = read_known((ran / RECORDS,), read_study(str(file), None))
+    found = collect(read_study(str(file), None), tmp_path, known, compared=False)
+    assert len([one for one in found if one.kind == "study difference"]) == 2 * (1 + 3 * 2)
+
+
+def test_the_list_names_what_known_runs_lack(ran, file, tmp_path, capfd):
+    known = tmp_path / RECORDS
+    lines = (ran / RECORDS).read_text().splitlines(keepends=True)
+    known.write_text("".join(one for one in lines if '"study positions"' not in one))
+    assert run(file, tmp_path / "out", "--known", known, "--list") == 0
+    assert capfd.readouterr().out.count("it is known, but not its positions") == 2
+
+
+def test_a_known_run_that_shared_the_machine_does_not_become_one_that_was_alone(ran, file):
+    study = read_study(str(file), None)
+    timed = replace(
+        study,
+        tasks=tuple(replace(one, entry=replace(one.entry, alone=True)) for one in study.tasks),
+    )
+    known = read_known((ran / RECORDS,), timed)
+    found = collect(timed, ran / "nowhere", known)
+    assert {one.conditions["alone"] for one in found if one.kind == "study run"} == {False}
+
+
+def test_starting_over_leaves_no_evaluation_of_the_model_before(ran, file, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(ran, out)
+    arguments = ("--only", "A-0", "--fresh", "--without", "positions", "jigsaws")
+    assert run(file, out, *arguments) == 0
+    assert (out / "A-0" / "train" / RECORDS).is_file()
+    assert not (out / "A-0" / "positions").exists()
+    told = records(out, "study positions", "study accuracy")
+    assert not [one for one in told if (one.conditions["run"], one.conditions["seed"]) == ("A", 0)]
+    assert (out / "J-0" / "jigsaws").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         (lambda text: text.replace('"epochs": 3', '"epochs": 9'), "A-0 was made with epochs 9"),
+        (lambda text: text.replace("'depth': 1", "'depth': 7"), "A-0 was made with arguments {"),
         (lambda text: text.replace('"study": "small"', '"study": "large"'), "is of study large"),
         (lambda text: "", "holds no result yet"),
         (lambda text: text.replace('"study": "small", ', ""), "is of no study"),
         (lambda text: text.replace('"study run"', '"study walk"'), "tells 0 times how A-0 was"),
-        (lambda text: text[:-40] + "\n", "records.jsonl"),
+        (lambda text: text[:-40] + "\n", "is no record"),
     ],
-    ids=["another run", "another study", "empty", "no study", "half", "broken"],
+    ids=["another run", "another model", "another study", "empty", "no study", "half", "broken"],
 )
 def test_records_of_other_runs_are_refused(ran, file, tmp_path, capfd, change, reason):
     known = tmp_path / RECORDS

@@ -107,7 +107,9 @@ def test_runs_are_chosen_in_the_order_of_the_patterns(tmp_path):
         ('[[runs]]\nname = "A"\nset = { run = { epochs = 2026-01-01 } }', "whole number"),
         ('[[runs]]\nname = "A"\nmodel = "resnet50"\nvariant = "A"', "is not trained"),
         ('[[runs]]\nname = "A"\nevaluations = ["leak"]', "--root FOLDER"),
+        ('[[runs]]\nname = "A"\nmodel = "vit"\nevaluations = ["leak"]', "has no {ratio}"),
         ('[[runs]]\nname = "A"\nevaluations = ["train"]', "cannot be called train"),
+        ('[[runs]]\nname = "A"\nevaluations = ["log.txt"]', "cannot be called log.txt"),
         ('[[runs]]\nlabel = "A"', "name is missing"),
     ],
 )

@@ -7,10 +7,12 @@ import timm
 import torch
 
 import mjp
+from mjp.evaluate.attention import attention_maps
 from mjp.models.last_block import PrefixBlock, give_prefix_only
 from mjp.train.objective import Objective
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_classes": 5}
+GRID = mjp.PatchGrid(4, 4)
 READ = {
     "vit": ("vit_tiny_patch16_224", {"num_heads": 3}),
     "with everything": (
@@ -88,3 +90,24 @@ def test_training_computes_only_what_is_read_and_weights_keep_their_names():
     losses = objective(images, torch.full((2, 5), 0.2), plan)
     sum(losses).backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_whoever_looks_at_a_trained_model_sees_all_of_it(tmp_path):
+    model = timm.create_model("vit_tiny_patch16_224", **SMALL, num_heads=3)
+    model = mjp.wrap(model, mjp.MJPConfig())
+    images = torch.randn(2, 3, 32, 32)
+    model.eval()
+    with torch.no_grad():
+        expected = model.forward_features(images)
+        attention = attention_maps(model, images, GRID)
+    Objective(model, "fp32").train()
+    model.eval()
+    with torch.no_grad():
+        assert torch.equal(model.forward_features(images), expected)
+        seen = attention_maps(model, images, GRID)
+        assert torch.equal(seen.heads, attention.heads)
+    mjp.save(model, tmp_path / "model")
+    again = mjp.load(tmp_path / "model").eval()
+    assert type(again.blocks[-1]) is type(model.blocks[0])
+    with torch.no_grad():
+        assert torch.equal(again.forward_features(images), expected)

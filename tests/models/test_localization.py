@@ -108,6 +108,13 @@ def test_the_projection_is_that_of_principal_component_analysis_around_the_grids
     assert_allclose(abs(ours), abs(centred @ directions[:2].T), rtol=1e-9)
 
 
+def test_a_table_that_is_no_number_gives_no_number_and_no_error_of_the_solver():
+    table = separated_table()
+    for bad in (float("nan"), float("inf")):
+        table[3, 2] = bad
+        assert project(table).isnan().any()
+
+
 def test_the_projection_is_differentiable():
     assert torch.autograd.gradcheck(project, separated_table().requires_grad_())
 

@@ -65,9 +65,11 @@ def run(options: StudyOptions) -> None:
         raise ConfigError("a study starts processes of its own; run it without torchrun")
     claim(out)
     with _held(out):
-        for task in study.tasks if options.fresh else ():
-            study_state.clear(out, task)
         if options.fresh:
+            chosen = {task.name for task in study.tasks}
+            for task in whole.tasks:  # With all evaluations: none is of the model to come.
+                if task.name in chosen:
+                    study_state.clear(out, task)
             known = known.without(study.tasks)
         for task in study.tasks:
             study_state.check_same(out, task)
@@ -175,8 +177,11 @@ def _show_list(study: Study, out: Path, known: Known) -> None:
         table.add_column(name)
     for task in study.tasks:
         left = ", ".join(_left(out, task, known))
-        done = "nothing: it is known" if known.holds(task, out) else "nothing"
-        table.add_row(escape(task.name), escape(task.entry.label), escape(left) or done)
+        done = "nothing"
+        if known.holds(task, out):
+            lacking = ", ".join(known.lacks(task))
+            done += ": it is known" + (f", but not its {lacking}" if lacking else "")
+        table.add_row(escape(task.name), escape(task.entry.label), escape(left or done))
     results().print(table)
 
 

@@ -10,6 +10,11 @@ from mjp.core.ranges import check_count
 
 TRAINING = "train"
 """The folder of a run's training, beside those of its evaluations."""
+LOG = "log.txt"
+"""In the folder of a run: what its process printed."""
+BESIDE = "beside.json"
+"""In the folder of a run: how many shared the machine while it was trained."""
+_TAKEN = (TRAINING, LOG, BESIDE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -47,8 +52,9 @@ class RunEntry:
     def __post_init__(self) -> None:
         for name in (self.name, *self.tables, *self.evaluations):
             check_name(name)
-        if TRAINING in self.evaluations:
-            raise ConfigError(f"{self.name}: an evaluation cannot be called {TRAINING}")
+        for name in _TAKEN:
+            if name in self.evaluations:
+                raise ConfigError(f"{self.name}: an evaluation cannot be called {name}")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"{self.name}: seeds must be different, and at least one")
         for seed in self.seeds:

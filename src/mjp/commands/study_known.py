@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mjp.commands.study_facts import recipe_facts
 from mjp.commands.study_plan import Study, Task
 from mjp.core.errors import ConfigError
 from mjp.core.records import Record, Scalar
@@ -22,6 +23,11 @@ class Known:
     def holds(self, task: Task, out: Path) -> bool:
         """Whether a run is told of; not where it has a folder here, which counts instead."""
         return task.name in self.records and not (out / task.name).exists()
+
+    def lacks(self, task: Task) -> list[str]:
+        """Evaluations of a run that nothing is told of, by name."""
+        told = {one.conditions.get("evaluation") for one in self.records[task.name]}
+        return [part.name for part in task.parts if part.name not in told]
 
     def of(self, task: Task, facts: dict[str, Scalar]) -> list[Record]:
         """What a run measured; facts are what the study calls it now."""
@@ -82,17 +88,7 @@ def _check_same(task: Task, record: Record) -> None:
     """Raises where a run was trained otherwise than the study says now."""
     if task.recipe is None:
         return
-    recipe = task.recipe
-    now: dict[str, Scalar] = {
-        "architecture": recipe.model.name,
-        "ratio": recipe.mjp.ratio,
-        "positions": recipe.mjp.positions,
-        "localization": recipe.mjp.localization,
-        "epochs": recipe.run.epochs,
-        "batch": recipe.run.batch,
-        "precision": recipe.run.precision,
-    }
-    for name, value in now.items():
+    for name, value in recipe_facts(task.recipe.conditions()).items():
         if record.conditions.get(name) != value:
             raise ConfigError(
                 f"{task.name} was made with {name} {record.conditions.get(name)}, and the study "

@@ -203,6 +203,8 @@ def _part(file: StudyFile, name: str, recipe: Recipe | None, root: str | None, w
     for given in _GIVEN:
         if given in settings:
             raise ConfigError(f"{where}: {given} is set by the study itself")
+    if recipe is None and "{ratio}" in json.dumps(settings, default=str):
+        raise ConfigError(f"{where}: a model that is not trained here has no {{ratio}}")
     if recipe is not None:
         settings = _replaced(settings, "{ratio}", f"{recipe.mjp.ratio:g}")
     part = Part(name, verb, settings, root)

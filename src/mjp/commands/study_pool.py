@@ -13,8 +13,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Protocol
 
+from mjp.commands.study_file import LOG
 from mjp.commands.study_plan import Task
-from mjp.commands.study_state import LOG, is_trained, note_beside
+from mjp.commands.study_state import is_trained, note_beside
 from mjp.core.errors import MjpError
 from mjp.core.interruption import StoppedError, StopRequest
 

@@ -1,6 +1,5 @@
 """What the runs of a study measured, as one list of small records that no folder is named in."""
 
-import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from mjp.commands.eval_corruptions import CLEAN
+from mjp.commands.study_facts import recipe_facts
 from mjp.commands.study_known import Known
 from mjp.commands.study_plan import Part, Study, Task
 from mjp.commands.study_state import (
@@ -40,24 +40,7 @@ KINDS = {
     "audit": ("study leak", ("data", "attack", "defence", "image_size", "gradients")),
 }
 """Which records of evaluations are taken over, as what, and with which of their conditions."""
-_TOLD = {
-    "architecture": "model.name",
-    "arguments": "model.arguments",
-    "image_size": "model.image_size",
-    "ratio": "mjp.ratio",
-    "probability": "mjp.probability",
-    "positions": "mjp.positions",
-    "localization": "mjp.localization",
-    "jigsaw_patch": "mjp.jigsaw_patch",
-    "epochs": "run.epochs",
-    "warmup_epochs": "run.warmup_epochs",
-    "batch": "run.batch",
-    "precision": "run.precision",
-    "mjp": "mjp",
-    "torch": "torch",
-    "python": "python",
-}
-"""Conditions of a run, and what they are called where training starts."""
+_VERSIONS = ("mjp", "torch", "python")
 
 
 def collect(study: Study, out: Path, known: Known, *, compared: bool = True) -> list[Record]:
@@ -65,7 +48,8 @@ def collect(study: Study, out: Path, known: Known, *, compared: bool = True) -> 
 
     Args:
         known: runs that were made elsewhere.
-        compared: whether runs are also compared image by image, which takes seconds.
+        compared: whether runs are also compared image by image, which takes seconds; what was
+            known before is told in any case.
     """
     records: list[Record] = []
     for task in study.tasks:
@@ -76,7 +60,7 @@ def collect(study: Study, out: Path, known: Known, *, compared: bool = True) -> 
             for part in task.parts:
                 if is_evaluated(out, task, part):
                     records += _evaluated(study, task, part, out)
-    return [*records, *(_differences(study, out, known) if compared else ())]
+    return [*records, *_differences(study, out, known, compared=compared)]
 
 
 def _facts(study: Study, task: Task) -> dict[str, Scalar]:
@@ -91,12 +75,12 @@ def _called(task: Task) -> dict[str, Scalar]:
         "tables": " ".join(entry.tables),
         "baseline": entry.baseline,
         "variant": entry.variant,
-        "alone": entry.alone,
     }
 
 
 def _trained(study: Study, task: Task, out: Path) -> Iterator[Record]:
-    facts = {**_facts(study, task), **_called(task), "parallel": read_beside(out, task)}
+    facts = {**_facts(study, task), **_called(task), "alone": task.entry.alone}
+    facts["parallel"] = read_beside(out, task)
     if task.recipe is None:
         assert task.model is not None
         model = Path(task.model.partition("@")[2] or task.model).name
@@ -104,10 +88,8 @@ def _trained(study: Study, task: Task, out: Path) -> Iterator[Record]:
         return
     run = read_run(training_folder(out, task) / RECORDS, task.name)
     start = run.of("train start")[-1]
-    facts |= {name: start.conditions.get(there) for name, there in _TOLD.items()}
-    facts["image_size"] = "x".join(re.findall(r"\d+", str(facts["image_size"])))
-    init = start.conditions["init"]
-    facts["init"] = None if init is None else Path(str(init)).name
+    facts |= recipe_facts(start.conditions)
+    facts |= {name: start.conditions.get(name) for name in _VERSIONS}
     for name in ("train_images", "val_images"):
         facts[name] = start.values[name]
     facts["hardware"] = start.values["device"]
@@ -181,7 +163,7 @@ def _rounded(value: Scalar, digits: int) -> Scalar:
     return round(value, digits) if isinstance(value, float) else value
 
 
-def _differences(study: Study, out: Path, known: Known) -> Iterator[Record]:
+def _differences(study: Study, out: Path, known: Known, *, compared: bool) -> Iterator[Record]:
     """What a run has more or less than others with the same seed, paired over images."""
     by_name = {(task.entry.name, task.seed): task for task in study.tasks}
     for task in study.tasks:
@@ -192,7 +174,7 @@ def _differences(study: Study, out: Path, known: Known) -> Iterator[Record]:
             held = [known.holds(one, out) for one in (task, other)]
             if all(held):
                 yield from known.differences(task, other)
-            for part in () if any(held) else task.parts:
+            for part in task.parts if compared and not any(held) else ():
                 if all(_has(out, one, part) for one in (task, other)):
                     yield from _compared(study, task, other, part, out)
 

@@ -5,16 +5,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from mjp.commands.study_file import TRAINING
+from mjp.commands.study_file import BESIDE, LOG, TRAINING
 from mjp.commands.study_plan import Part, Task
 from mjp.report.runs import RECORDS, read_run
 from mjp.train import runs
 
 STAMP = "done.json"
 """In the folder of a finished evaluation: what decided its outcome."""
-BESIDE = "beside.json"
-"""In the folder of a run: how many shared the machine while it was trained."""
-LOG = "log.txt"
 FINAL = "final"
 
 

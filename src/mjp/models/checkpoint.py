@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from timm.models._hub import save_config_for_hf
+from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
@@ -21,6 +22,7 @@ from mjp.models.backbone import MJPBackbone
 from mjp.models.config import MJPConfig
 from mjp.models.factory import build
 from mjp.models.features import MJPFeatures
+from mjp.models.last_block import PrefixBlock
 from mjp.models.registry import PREFIX
 from mjp.models.weights import CONFIG_NAME, WEIGHTS_NAME, Head, load_strictly, read_state
 
@@ -231,10 +233,8 @@ def _first_difference(model: nn.Module, twin: nn.Module) -> str | None:
 
 def _same_type(module: nn.Module, other: nn.Module) -> bool:
     """Whether two modules compute the same in evaluation: dropout is an identity there."""
-    kinds = [
-        nn.BatchNorm2d if isinstance(one, nn.SyncBatchNorm) else type(one)
-        for one in (module, other)
-    ]
+    alike: dict[type, type] = {nn.SyncBatchNorm: nn.BatchNorm2d, PrefixBlock: Block}
+    kinds = [alike.get(type(one), type(one)) for one in (module, other)]
     passing = any("Drop" in kind.__name__ for kind in kinds)
     return kinds[0] is kinds[1] or passing
 

@@ -10,10 +10,11 @@ from torch.nn import functional as F
 
 
 class PrefixBlock(Block):
-    """timm's block that reads all tokens and gives the first few alone.
+    """timm's block that reads all tokens and, in training, gives the first few alone.
 
     These are the same as the whole block's, and so is every gradient: the other tokens of a last
-    block are thrown away by a head that reads the class token.
+    block are thrown away by a head that reads the class token. Outside of training it is timm's
+    block: who looks at a trained model may look at any token.
     """
 
     given: int
@@ -21,7 +22,7 @@ class PrefixBlock(Block):
     def forward(
         self, x: Tensor, attn_mask: torch.Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
-        if attn_mask is not None or is_causal:
+        if not self.training or attn_mask is not None or is_causal:
             return super().forward(x, attn_mask=attn_mask, is_causal=is_causal)
         first = x[:, : self.given]
         first = first + self.drop_path1(self.ls1(self._attention(self.norm1(x))))
@@ -43,9 +44,10 @@ class PrefixBlock(Block):
 
 
 def give_prefix_only(model: nn.Module) -> None:
-    """Lets a ViT's last block compute what the head reads and no more; leaves other models alone.
+    """Lets a ViT's last block compute, in training, what the head reads and no more.
 
-    For whoever asks the model for logits and nothing else, such as training.
+    For whoever asks the model for logits and nothing else while it trains. Models that pool
+    otherwise, or have other blocks, are left alone.
     """
     if getattr(model, "global_pool", None) != "token":
         return

@@ -101,7 +101,8 @@ def principal_projection(
     middle = (weight * target).sum(dim=0)
     covariance = (weight * centred).T @ centred
     with torch.no_grad():
-        solved = torch.linalg.eigh(covariance.cpu())
+        # A table with NaN gives NaN, which training tells by its step; the solver would raise.
+        solved = torch.linalg.eigh(covariance.nan_to_num(0.0, 0.0, 0.0).cpu())
         values, vectors = (one.to(covariance.device) for one in solved)
         leading = vectors[:, [-1, -2]]
         agreement = (centred @ leading).T @ (weight * (target - middle))

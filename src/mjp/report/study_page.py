@@ -124,7 +124,7 @@ def trained_table(view: Derived) -> DataTable:
     numeric = {"γ", "Epochs", "Batch", "Images", "Of validation", "At a time"}
     rows = [Row(tuple(_facts(run)), tuple(run.told.values())) for run in view.study.runs.values()]
     columns = [Column(name, name in numeric) for name in (*titles, *more)]
-    note = "“At a time”: how many runs shared the hardware."
+    note = "“At a time”: how many runs at most shared the hardware."
     return DataTable("How the runs were trained", columns, rows, note, folded=True)
 
 

@@ -9,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from mjp import __version__
-from mjp.core.configuration import flatten
 from mjp.core.errors import MjpError, TrainingError
 from mjp.core.records import Record, Scalar, append_records
 from mjp.train.recipe import Recipe
@@ -122,18 +121,12 @@ class Journal:
 
     def start(self, recipe: Recipe, facts: dict[str, Scalar]) -> None:
         """The first record: all that decides the outcome, and on what it ran."""
-        conditions: dict[str, Scalar] = {
-            name: value
-            if isinstance(value, (str, int, float, bool)) or value is None
-            else str(value)
-            for name, value in flatten(recipe).items()
-        }
         versions: dict[str, Scalar] = {
             "mjp": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
         }
-        self._append(Record("train start", conditions | versions, facts))
+        self._append(Record("train start", recipe.conditions() | versions, facts))
 
     def step(self, step: int, epoch: int, values: dict[str, Scalar]) -> None:
         """The means of the steps since the last such record."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from mjp.core.configuration import from_mapping, read_toml
+from mjp.core.configuration import flatten, from_mapping, read_toml
 from mjp.core.errors import ConfigError
 from mjp.core.ranges import check_at_least, check_count, check_ratio
 from mjp.data.settings import AugmentSettings, DataSettings
@@ -152,6 +152,15 @@ class Recipe:
     augment: AugmentSettings = field(default_factory=AugmentSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     run: RunSettings = field(default_factory=RunSettings)
+
+    def conditions(self) -> dict[str, int | float | bool | str | None]:
+        """Every value by its dotted name, as a record takes it."""
+        return {
+            name: value
+            if isinstance(value, (str, int, float, bool)) or value is None
+            else str(value)
+            for name, value in flatten(self).items()
+        }
 
 
 def recipe_names() -> list[str]:
