@@ -7,6 +7,7 @@ any other: it can be killed, has signals of its own and writes to a terminal of 
 import atexit
 import multiprocessing
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -98,6 +99,8 @@ def _run(
         os.close(opened)
     if new_group:
         os.setsid()
+    # A study holds Ctrl-C while it starts processes, and perhaps the server that this one is of.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     multiprocessing.set_start_method("fork", force=True)  # What a person's process has.
     if first is not None:
         first()

@@ -106,7 +106,7 @@ def test_a_folder_that_cannot_be_made_is_one_line_and_nothing_is_lost(tmp_path, 
     code, _, err = run(capsys, "demo", "--out", str(tmp_path / "file"))
     assert code == 2
     assert "results cannot be written to" in err
-    assert "File exists" in err
+    assert "it is a file; name a folder" in err
     assert (tmp_path / "file").read_text() == "mine"
 
 

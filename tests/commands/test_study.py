@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -199,8 +201,9 @@ def test_only_an_evaluation_whose_settings_changed_is_made_again(ran, file, tmp_
 def test_a_run_of_another_recipe_is_refused(ran, file, tmp_path, capfd):
     other = tmp_path / "other.toml"
     other.write_text(STUDY.replace("epochs = 3", "epochs = 4"), encoding="utf-8")
-    assert run(other, ran) == 2
-    assert "run.epochs was 3 and is now 4" in capfd.readouterr().err
+    for more in ((), ("--list",)):
+        assert run(other, ran, *more) == 2
+        assert "run.epochs was 3 and is now 4" in capfd.readouterr().err
 
 
 def test_the_list_says_what_is_left(ran, file, tmp_path, capfd):
@@ -291,8 +294,8 @@ def test_starting_over_leaves_no_evaluation_of_the_model_before(ran, file, tmp_p
         (lambda text: text.replace("'depth': 1", "'depth': 7"), "A-0 was made with arguments {"),
         (lambda text: text.replace('"study": "small"', '"study": "large"'), "is of study large"),
         (lambda text: "", "holds no result yet"),
-        (lambda text: text.replace('"study": "small", ', ""), "is of no study"),
-        (lambda text: text.replace('"study run"', '"study walk"'), "tells 0 times how A-0 was"),
+        (lambda text: text.replace('"study": "small", ', ""), "tells of no run of a study"),
+        (lambda text: text.replace('"study run"', '"study walk"', 1), "tells 0 times how A-0 was"),
         (lambda text: text[:-40] + "\n", "is no record"),
     ],
     ids=["another run", "another model", "another study", "empty", "no study", "half", "broken"],
@@ -307,6 +310,11 @@ def test_records_of_other_runs_are_refused(ran, file, tmp_path, capfd, change, r
     assert "there is no such file" in capfd.readouterr().err
 
 
+def test_a_folder_may_be_named_for_the_records_in_it(ran, file, tmp_path, capfd):
+    assert run(file, tmp_path / "out", "--known", ran, "--list") == 0
+    assert capfd.readouterr().out.count("it is known") == 4
+
+
 def test_a_folder_in_which_a_study_works_is_left_alone(ran, file, capfd):
     with (ran / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -318,6 +326,14 @@ def test_looking_and_removing_contradict_each_other(ran, file, capfd):
     assert run(file, ran, "--list", "--fresh") == 2
     assert "--list only looks" in capfd.readouterr().err
     assert (ran / "A-0" / "train" / RECORDS).is_file()
+
+
+def test_what_is_wrong_leaves_nothing_behind(file, tmp_path, capfd):
+    out = tmp_path / "out"
+    assert run(file, out, "--root", tmp_path / "nowhere") == 2
+    assert "there is no such folder; name that of the data" in capfd.readouterr().err
+    assert run(file, out, "--device", "cuda:99") == 2
+    assert not out.exists()
 
 
 def test_torchrun_is_refused(file, tmp_path, monkeypatch, capfd):
@@ -336,6 +352,10 @@ def test_a_run_that_fails_does_not_keep_the_others_from_being_done(file, tmp_pat
     out = tmp_path / "out"
     assert run(broken, out) == 1
     assert "1 run failed. A-0: init 'nowhere.safetensors'" in capfd.readouterr().err
+    text = text.replace('name = "J"', 'name = "J"\nset = { init = "nowhere.safetensors" }')
+    broken.write_text(text, encoding="utf-8")
+    assert run(broken, tmp_path / "both") == 1
+    assert "2 runs failed. A-0, J-0: init 'nowhere.safetensors'" in capfd.readouterr().err
     assert [one.conditions["run"] for one in records(out, "study run")] == ["J"]
     assert (out / "report.html").is_file()
 
@@ -351,9 +371,12 @@ def test_a_stopped_study_goes_on_and_comes_to_the_same(ran, file, tmp_path):
     process.send_signal(signal.SIGINT)
     until(lambda: is_pending(signal.SIGTERM, worker))
     os.kill(worker, signal.SIGCONT)
-    _, err = process.communicate(timeout=60)
+    out_text, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "go on with the same command" in err
+    assert "[0/1] J-0" in out_text
+    assert "stopped at step" in out_text
+    assert "--resume" not in out_text
     assert not list(out.glob("*/*/done.json"))
     assert run(file, out, *chosen) == 0
     kinds = ("study epoch", "study accuracy", "study jigsaw")
@@ -374,6 +397,15 @@ def test_a_run_whose_process_is_killed_fails_and_the_others_are_done(file, tmp_p
     assert process.returncode == 1
     assert "1 run failed. A-0: its process ended with status -9" in err
     assert [one.conditions["run"] for one in records(out, "study run")] == ["J"]
+
+
+def test_processes_that_start_are_kept_from_ctrl_c_and_the_study_is_not():
+    """Until it has left the terminal's group, a process gets what is typed there."""
+    asked = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+    with study_pool._interrupts_held():
+        started = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True)
+    assert started.stdout == "True\n"
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def processes_writing_to(path):

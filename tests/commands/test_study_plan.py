@@ -109,6 +109,8 @@ def test_runs_are_chosen_in_the_order_of_the_patterns(tmp_path):
         ('[[runs]]\nname = "A"\nevaluations = ["leak"]', "--root FOLDER"),
         ('[[runs]]\nname = "A"\nmodel = "vit"\nevaluations = ["leak"]', "has no {ratio}"),
         ('[[runs]]\nname = "A"\nevaluations = ["train"]', "cannot be called train"),
+        ('[[runs]]\nname = "A"\nbaseline = "A"', "A cannot be compared with itself"),
+        ('[[runs]]\nname = "A"\nrecipe = "nope"', "study.toml: run A: there is no recipe 'nope'"),
         ('[[runs]]\nname = "A"\nevaluations = ["log.txt"]', "cannot be called log.txt"),
         ('[[runs]]\nlabel = "A"', "name is missing"),
     ],

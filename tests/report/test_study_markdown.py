@@ -113,7 +113,10 @@ def test_no_study_two_studies_and_no_document_are_refused(tmp_path):
     document = tmp_path / "study.md"
     with pytest.raises(ConfigError, match="there is no file"):
         fill_document([tmp_path], document)
-    document.write_text("")
+    document.write_text("# Nothing to fill")
+    with pytest.raises(ConfigError, match="has no marks to fill"):
+        fill_document([tmp_path], document)
+    document.write_text("<!-- study: overview -->\n<!-- end -->\n")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="there are 0: none"):
         fill_document([tmp_path / "empty"], document)

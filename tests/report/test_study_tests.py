@@ -37,6 +37,12 @@ def test_two_seeds_by_hand():
     assert not found.clear
 
 
+def test_seeds_that_agree_to_the_digit_make_nothing_certain():
+    found = paired({"0": 95.0, "1": 94.0, "2": 93.5}, {"0": 94.5, "1": 93.5, "2": 93.0})
+    assert (found.difference, found.low, found.high, found.clear) == (0.5, None, None, False)
+    assert found.basis == "3 seeds, paired, all with this difference, so without an interval"
+
+
 def test_only_seeds_that_both_have_count_and_one_is_too_few():
     assert paired({"0": 1.0, "1": 2.0, "7": 9.0}, {"1": 1.0, "0": 1.0, "8": 5.0}).count == 2
     assert paired({"0": 1.0, "1": 2.0}, {"1": 1.0, "2": 1.0}) is None

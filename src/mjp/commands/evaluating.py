@@ -157,6 +157,8 @@ def check_crop(crop: float | None) -> None:
 
 def claim(out: Path) -> None:
     """Makes sure that results can be written, before there are any."""
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"results cannot be written to {out}: it is a file; name a folder")
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / "records.jsonl").open("a").close()

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.markup import escape
 from rich.table import Table
 
@@ -58,9 +59,15 @@ def run(options: StudyOptions) -> None:
     if options.list and options.fresh:
         raise ConfigError("--list only looks, and --fresh removes; leave one out")
     known = read_known(options.known, whole)
+    if not options.fresh:
+        for task in study.tasks:
+            study_state.check_same(out, task)
     if options.list:
         _show_list(study, out, known)
         return
+    if options.root is not None and not Path(options.root).expanduser().is_dir():
+        raise ConfigError(f"--root {options.root}: there is no such folder; name that of the data")
+    device = choose_device(options.device)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("a study starts processes of its own; run it without torchrun")
     claim(out)
@@ -71,25 +78,29 @@ def run(options: StudyOptions) -> None:
                 if task.name in chosen:
                     study_state.clear(out, task)
             known = known.without(study.tasks)
-        for task in study.tasks:
-            study_state.check_same(out, task)
-        _work(options, whole, study, out, known)
+        pool = _pool(options, device, out)
+        _carry_out(study, whole, pool, known)
+        _tell(whole, pool, known)
 
 
-def _work(options: StudyOptions, whole: Study, study: Study, out: Path, known: Known) -> None:
-    """Carries out the runs that were chosen, and tells of all."""
-    device = choose_device(options.device)
+def _pool(options: StudyOptions, device: torch.device, out: Path) -> Pool:
     usual = ON_A_GPU if device.type == "cuda" else min(ON_A_CPU, available_cores())
     parallel = options.parallel or usual
     shared = device.type == "cpu" and parallel > 1
     threads = max(1, available_cores() // parallel) if shared else None
-    pool = Pool(out, options.device, parallel, threads)
-    _carry_out(study, whole, pool, known)
-    records = _write(whole, out, known, compared=True)
+    return Pool(out, options.device, parallel, threads)
+
+
+def _tell(whole: Study, pool: Pool, known: Known) -> None:
+    """The table and the page on all runs; an error where some failed."""
+    records = _write(whole, pool.out, known, compared=True)
     if records:
-        _present(records, whole, out)
+        _present(records, whole, pool.out)
     if pool.failures:
-        told = "; ".join(f"{name}: {reason}" for name, reason in pool.failures.items())
+        reasons: dict[str, list[str]] = {}
+        for name, reason in pool.failures.items():
+            reasons.setdefault(reason, []).append(name)
+        told = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
         noun = "run" if len(pool.failures) == 1 else "runs"
         raise MjpError(f"{len(pool.failures)} {noun} failed. {told}")
 

@@ -8,7 +8,7 @@ from mjp.commands.study_facts import recipe_facts
 from mjp.commands.study_plan import Study, Task
 from mjp.core.errors import ConfigError
 from mjp.core.records import Record, Scalar
-from mjp.report.runs import read_run
+from mjp.report.runs import RECORDS, read_run
 
 RUN = "study run"
 DIFFERENCE = "study difference"
@@ -71,16 +71,19 @@ def read_known(paths: Sequence[Path], study: Study) -> Known:
 
 
 def _read(path: Path, study: Study) -> list[Record]:
-    if not path.is_file():
-        raise ConfigError(f"--known {path}: there is no such file; name a study's records.jsonl")
-    run = read_run(path, path.parent.name)
+    file = path / RECORDS if path.is_dir() else path
+    if not file.is_file():
+        raise ConfigError(f"--known {path}: there is no such file; name a study's {RECORDS}")
+    run = read_run(file, str(file.parent))
     if run.problems:
-        raise ConfigError(f"--known {path}: {run.problems[0]}")
+        raise ConfigError(f"--known {path} cannot be used: {run.problems[0]}")
     records = [one.record for one in run.entries if one.record.conditions.get("study") is not None]
     others = {one.conditions["study"] for one in records} - {study.name}
-    if others or not records:
-        told = f"is of study {sorted(map(str, others))[0]}" if others else "is of no study"
-        raise ConfigError(f"--known {path} {told}, not of {study.name}")
+    if others:
+        told = sorted(map(str, others))[0]
+        raise ConfigError(f"--known {path} is of study {told}, not of {study.name}")
+    if not any(one.kind == RUN for one in records):
+        raise ConfigError(f"--known {path} tells of no run of a study; name a study's {RECORDS}")
     return records
 
 

@@ -5,6 +5,7 @@ import fnmatch
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -154,6 +155,8 @@ def _resolved(file: StudyFile, root: str | None, where: str) -> Study:
         if names.count(entry.name) > 1:
             raise ConfigError(f"{where}: two runs are called {entry.name}")
         for other in (*filter(None, [entry.baseline]), *entry.compared):
+            if other == entry.name:
+                raise ConfigError(f"{where}: {entry.name} cannot be compared with itself")
             if other not in names:
                 hint = suggestion(other, names)
                 raise ConfigError(f"{where}: {entry.name}: no run {other!r}{hint}")
@@ -178,7 +181,9 @@ def _recipe(file: StudyFile, entry: RunEntry, root: str | None, seed: int, where
     name = entry.recipe or file.recipe
     if name is None:
         raise ConfigError(f"{where}: there is no recipe; name one, for the run or for all")
-    recipe = _changed(read_recipe(name), file.set, root, where)
+    with _naming(where):
+        recipe = read_recipe(name)
+    recipe = _changed(recipe, file.set, root, where)
     if entry.variant is not None:
         recipe = with_variant(recipe, entry.variant)
     return _changed(_changed(recipe, entry.set, root, where), {"run": {"seed": seed}}, root, where)
@@ -193,7 +198,7 @@ def _part(file: StudyFile, name: str, recipe: Recipe | None, root: str | None, w
     if name not in file.evaluations:
         raise ConfigError(f"{where}: no evaluation {name!r}{suggestion(name, [*file.evaluations])}")
     settings = file.evaluations[name]
-    where = f"{where}: evaluation {name}"
+    run, where = where, f"{where}: evaluation {name}"
     if not isinstance(settings, Mapping):
         raise ConfigError(f"{where} must be a table, such as [evaluations.{name}]")
     settings = dict(settings)
@@ -208,8 +213,18 @@ def _part(file: StudyFile, name: str, recipe: Recipe | None, root: str | None, w
     if recipe is not None:
         settings = _replaced(settings, "{ratio}", f"{recipe.mjp.ratio:g}")
     part = Part(name, verb, settings, root)
-    part.options()  # Says what is wrong before anything is begun.
+    with _naming(run):
+        part.options()  # Says what is wrong before anything is begun.
     return part
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Puts the place in the study before what is wrong there."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
 
 
 def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

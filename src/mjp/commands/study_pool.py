@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -115,12 +115,13 @@ class Pool:
         method = multiprocessing.get_start_method()
         arguments = (theirs, self.out, self.device, self.threads, method)
         process = CONTEXT.Process(target=_work, args=arguments)
-        process.start()
+        with _interrupts_held():
+            process.start()
         theirs.close()
         self._processes.append(_Process(process, ours))
         return self._processes[-1]
 
-    def _listen(self, watcher: Watcher, seconds: float) -> None:
+    def _listen(self, watcher: Watcher, seconds: float, *, stopping: bool = False) -> None:
         by_connection = {one.connection: one for one in self._busy()}
         for connection in wait(list(by_connection), timeout=seconds):
             one = by_connection[connection]  # type: ignore[index]
@@ -130,6 +131,8 @@ class Pool:
                 one.process.join()
                 code = one.process.exitcode
                 news = News("failed", f"its process ended with status {code}; see its {LOG}")
+                if stopping and code in (0, -signal.SIGTERM):  # It had not begun.
+                    news = News("stopped", "stopped before its first step")
                 self._processes.remove(one)
             assert one.task is not None
             if news.kind == "going":
@@ -149,7 +152,7 @@ class Pool:
                 one.process.terminate()
         end = time.monotonic() + LAST_SECONDS
         while self._busy() and time.monotonic() < end:
-            self._listen(watcher, TELL_SECONDS)
+            self._listen(watcher, TELL_SECONDS, stopping=True)
         for one in self._processes:
             one.process.kill()
 
@@ -162,6 +165,26 @@ class Pool:
             one.process.kill()
 
 
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Keeps Ctrl-C from processes that are started inside, for good, and from this one until after.
+
+    A process gets it from the terminal until it has left the terminal's group, which it can do only
+    once it has started: for seconds it would die of it.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows.
+        yield
+        return
+    from multiprocessing.resource_tracker import ensure_running
+
+    ensure_running()  # It would lift the block when it starts, with the first process.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _work(
     connection: Connection, out: Path, device: str | None, threads: int | None, method: str
 ) -> None:
@@ -169,7 +192,6 @@ def _work(
     multiprocessing.set_start_method(method, force=True)
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C is for the study, which then asks its processes to stop.
-    signal.signal(signal.SIGTERM, _leave)
     import torch
 
     from mjp.commands.study_work import Workshop
@@ -177,7 +199,8 @@ def _work(
     if threads is not None:
         torch.set_num_threads(threads)
     workshop = Workshop(out, device)
-    with contextlib.suppress(EOFError, KeyboardInterrupt):
+    with contextlib.suppress(EOFError, KeyboardInterrupt, StoppedError):
+        signal.signal(signal.SIGTERM, _leave)  # Until here there is nothing to leave in order.
         while (task := connection.recv()) is not None:
             _log_to(out / task.name / LOG)
             connection.send(_carried_out(workshop, task, connection))
@@ -209,7 +232,8 @@ def _carried_out(workshop: Any, task: Task, connection: Connection) -> News:
     try:
         workshop.carry_out(task, tell)
     except StoppedError as error:
-        return News("stopped", str(error))
+        # Where it stood; how to go on is the study's to say.
+        return News("stopped", str(error).partition(";")[0])
     except MjpError as error:
         print(f"mjp: {error}", flush=True)
         return News("failed", str(error))

@@ -58,10 +58,11 @@ class StudyWatcher:
             print(f"mjp: {task.name}: {news.text}", file=sys.stderr, flush=True)
 
     def ended(self, task: Task, news: News) -> None:
-        """Prints a row."""
-        self._ended += 1
+        """Prints a row; a run that was stopped is not counted."""
+        self._ended += news.kind != "stopped"
         seconds = time.monotonic() - self._started[task.name]
-        text = self._told(task) if news.kind == "done" else f"{news.kind}: {news.text}"
+        text = f"failed: {news.text}" if news.kind == "failed" else news.text
+        text = self._told(task) if news.kind == "done" else text
         row = f"[{self._ended}/{self._total}] {task.name:<24} {clock(seconds):>8}  {text}"
         if self._bars is not None:
             self._bars.remove_task(self._rows.pop(task.name))

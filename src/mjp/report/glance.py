@@ -57,7 +57,7 @@ def _runs(runs: Sequence[Run]) -> DataTable:
         count = len(run.problems)
         state = f"{count} problem{'s' if count > 1 else ''}" if count else "whole"
         replaced = f"; {run.replaced} replaced by later ones" if run.replaced else ""
-        held = f"{len(run.entries)} records{replaced}"
+        held = f"{len(run.entries)} record{'' if len(run.entries) == 1 else 's'}{replaced}"
         rows.append(Row((run.name, ", ".join(sorted(kinds)) or "nothing", held, state)))
     columns = [Column(name, False) for name in ("Run", "Holds", "Records", "State")]
     return DataTable("The runs", columns, rows)

@@ -30,6 +30,11 @@ def fill_document(paths: Sequence[Path], document: Path) -> list[Path]:
     """
     if not document.is_file():
         raise ConfigError(f"there is no file {document}; name a Markdown document with marks")
+    if not MARK.search(document.read_text(encoding="utf-8")):
+        raise ConfigError(
+            f"{document} has no marks to fill; put <!-- study: overview --> and <!-- end --> where "
+            "the study should stand"
+        )
     views = views_of(find_runs(paths))
     if len(views) != 1:
         names = ", ".join(view.study.name for view in views) or "none"

@@ -1,5 +1,6 @@
 """What a page says of studies: what was run, and each table with its claims and figures."""
 
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -132,7 +133,8 @@ def _facts(run: StudyRun) -> Iterator[str]:
     told = next((one.conditions for one in run.told.values()), {})
     ratio = number(told, "ratio")
     yield run.label
-    yield " ".join((words(told, "architecture"), words(told, "arguments"))).strip() or MISSING
+    arguments = re.sub(r"[{}'\"]", "", words(told, "arguments")).replace(": ", " ")
+    yield ", ".join(filter(None, (words(told, "architecture"), arguments))) or MISSING
     yield words(told, "image_size") or MISSING
     yield run.start or "drawn"
     yield MISSING if ratio is None else f"{ratio:g}"

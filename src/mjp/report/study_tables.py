@@ -128,12 +128,18 @@ def _gamma(view: Derived, rows: Rows, table: str) -> list[DataTable]:
 
     def regression(place: int) -> Callable[[StudyRun], float | None]:
         def found(run: StudyRun) -> float | None:
-            told = paper.REGRESSION["J"]
-            return (told.one, told.two)[place][0] if run.gamma == paper.MAIN_RATIO else None
+            told = paper.REGRESSION.get(run.variant)
+            if told is None or run.gamma not in (0.0, paper.MAIN_RATIO):
+                return None
+            return (told.one, told.two)[place][0]
 
         return found
 
     than = _than(rows)
+    # The claims on position embeddings compare with runs that have no row over γ.
+    others = (run for run in view.study.runs.values() if any(map(run.of, MAE)))
+    known = {run.name for run, _ in rows}
+    more = [(run, None) for run in others if run.name not in known]
     columns: list[AnyColumn] = [
         Mean("1-D MAE, patches", MAE[0], 3),
         Mean("2-D MAE, cells", MAE[1], 3),
@@ -151,7 +157,7 @@ def _gamma(view: Derived, rows: Rows, table: str) -> list[DataTable]:
         "trained with; patch solve does not know of MJP, adaptive solve does. The guess is the "
         "data’s mean picture: what scores no more than it is no leak."
     )
-    leaks = table_of(view, rows, columns, "Position embeddings and leaks", note)
+    leaks = table_of(view, [*more, *rows], columns, "Position embeddings and leaks", note)
     found = _accuracy(view, rows, table)
     return [*found, leaks] if len(leaks.columns) > 3 else found
 

@@ -52,6 +52,8 @@ class Comparison:
         """What the interval is over, in words."""
         if self.over == "seeds":
             told = f"{self.count} seeds, paired"
+            if self.low is None:
+                told += ", all with this difference, so without an interval"
             if self.tested:
                 told += f"; clear over images in {self.agreeing} of {self.tested}"
             return told
@@ -106,6 +108,10 @@ def _student(differences: Sequence[float]) -> Comparison | None:
     if count < 2:
         return None
     mean = statistics.fmean(differences)
+    deviation = statistics.stdev(differences)
+    if not deviation:
+        # Few images in, few values out: that seeds agree to the digit does not make it certain.
+        return Comparison(mean, None, None, "seeds", count)
     quantile = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
-    half = quantile * statistics.stdev(differences) / math.sqrt(count)
+    half = quantile * deviation / math.sqrt(count)
     return Comparison(mean, mean - half, mean + half, "seeds", count)

@@ -101,6 +101,9 @@ def _lead(runs: Sequence[Run], demo: bool) -> str:
             "attacked. All pictures and numbers below come from that."
         )
     count = sum(len(run.entries) for run in runs)
+    studied = sum(len(run.of("study run")) for run in runs)
+    if studied and all(set(run.kinds) <= set(STUDY_KINDS) for run in runs):
+        return f"What a study of {studied} runs measured, from {count} records."
     noun = "run" if len(runs) == 1 else "runs"
     return f"What {len(runs)} {noun} measured, from {count} records."
 
