@@ -70,10 +70,11 @@ def main_table(records: Iterable[Record]) -> Table:
     )
     if several:
         table.add_column("model")
-    table.add_column("defence")
+    longest = max(len(str(one.conditions["defence"])) for one in found)
+    table.add_column("defence", min_width=min(longest, 20))
     table.add_column("attack", no_wrap=True)
     numbers(table, "PSNR", "lowest – highest", "shown | masked", "SSIM", "found in gallery")
-    table.add_column("")
+    table.add_column("verdict")
     for column in table.columns:
         column.overflow = "fold"  # Narrow terminals get taller rows, and all of every number.
     before = None
