@@ -360,28 +360,30 @@ def test_a_run_that_fails_does_not_keep_the_others_from_being_done(file, tmp_pat
     assert (out / "report.html").is_file()
 
 
-def test_a_stopped_study_goes_on_and_comes_to_the_same(ran, file, tmp_path):
-    out = tmp_path / "out"
-    chosen = ("--only", "J-0", "--parallel", 2)  # As many threads as where it was not stopped.
-    process = Fork(["study", file, "--out", out, "--device", "cpu", *chosen], first=_forked_workers)
-    until(lambda: processes_writing_to(out / "J-0" / "log.txt"))
+def test_a_stopped_study_goes_on_and_comes_to_the_same(tmp_path):
+    out, file = tmp_path / "out", tmp_path / "longer.toml"
+    file.write_text(STUDY.replace("epochs = 3", "epochs = 12"), encoding="utf-8")
+    chosen = ("--only", "J-0", "--device", "cpu")
+    process = Fork(["study", file, "--out", out, *chosen], first=_forked_workers)
+    told = out / "J-0" / "train" / RECORDS
+    until(lambda: told.is_file() and "train epoch" in told.read_text())
     (worker,) = processes_writing_to(out / "J-0" / "log.txt")
-    until(lambda: (out / "J-0" / "train" / RECORDS).is_file())
     os.kill(worker, signal.SIGSTOP)  # It would be done before the study hears and tells it.
     process.send_signal(signal.SIGINT)
     until(lambda: is_pending(signal.SIGTERM, worker))
     os.kill(worker, signal.SIGCONT)
-    out_text, err = process.communicate(timeout=60)
+    printed, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "go on with the same command" in err
-    assert "[0/1] J-0" in out_text
-    assert "stopped at step" in out_text
-    assert "--resume" not in out_text
+    assert "[0/1] J-0" in printed
+    assert "stopped at step" in printed
+    assert "--resume" not in printed
     assert not list(out.glob("*/*/done.json"))
     assert run(file, out, *chosen) == 0
+    assert run(file, tmp_path / "whole", *chosen) == 0
     kinds = ("study epoch", "study accuracy", "study jigsaw")
-    whole = [one for one in records(ran, *kinds) if one.conditions["run"] == "J"]
-    whole = [one for one in whole if one.conditions["seed"] == 0]
+    whole = records(tmp_path / "whole", *kinds)
+    assert len(whole) == 12 + 1 + 2
     assert without_times(records(out, *kinds)) == without_times(whole)
     assert not (out / "J-0" / "train" / "checkpoints").exists()
 
