@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -117,6 +118,8 @@ def test_ctrl_c_ends_a_command_with_one_line(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Tests that a shell started in the background ignore Ctrl-C, and would hand that on.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     started = time.monotonic()
     while not (tmp_path / "records.jsonl").exists() and time.monotonic() < started + 120:

@@ -96,8 +96,18 @@ def test_the_ablation_shows_ours_and_the_papers():
     assert told["Top-1 − A: plain"].startswith("+1.")
     assert told["Top-1 − A: plain"].endswith("]")
     alone = cells_of(table_of(made.ALL, "ablation"), "B")
-    assert alone["Top-1 − A: plain"].endswith("] †")
+    assert alone["Top-1 − A: plain"].endswith("]")  # Seeds of the others tell of the noise.
     assert "±" not in alone["Top-1, %"]
+
+
+def test_where_seeds_tell_nothing_differences_are_marked():
+    told = cells_of(table_of(made.BACKBONES, "backbones"), "swin-mjp")
+    assert told["Top-1, difference"].endswith("] †")
+    single = [replace(run, seeds=(0,)) for run in made.ALL]
+    told = cells_of(table_of(single, "robustness"), "J: MJP, γ = 0.27")
+    assert told["Mean error, difference"].endswith("] ‡")
+    other = [replace(run, seeds=(7,)) if run.name == "B" else run for run in single]
+    assert cells_of(table_of(other, "ablation"), "B")["Top-1 − A: plain"].endswith(" §")
 
 
 def test_the_table_over_gamma_goes_by_gamma_and_compares_with_none_moved():
@@ -114,7 +124,7 @@ def test_the_table_over_gamma_goes_by_gamma_and_compares_with_none_moved():
 def test_a_run_whose_baseline_has_no_row_is_compared_with_the_plain_one_of_its_kind():
     told = cells_of(table_of(made.ALL, "robustness"), "J: MJP, γ = 0.27")
     assert told["Mean error, difference"].startswith("-")
-    assert told["Mean error, difference"].endswith("] ‡")
+    assert told["Mean error, difference"].endswith("]")
     assert told["Paper: mCE"] == "–"
 
 

@@ -1,57 +1,17 @@
-"""Statistics of a study against SciPy, simulation and numbers worked out by hand."""
+"""Statistics of a study against simulation and numbers worked out by hand."""
 
 import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from mjp.report.study_tests import Comparison, Estimate, apart, paired, paired_percent, spread
-
-
-def seeds(*values):
-    return {str(place): value for place, value in enumerate(values)}
+from mjp.report.study_tests import Comparison, Estimate, apart, spread, together
 
 
 def test_mean_and_standard_deviation_are_those_of_a_sample():
     found = spread([1.0, 2.0, 6.0])
     assert (found.mean, found.sd, found.count) == (3.0, pytest.approx(math.sqrt(7)), 3)
     assert spread([5.0]).sd is None
-
-
-@pytest.mark.parametrize("count", [2, 3, 5, 12])
-def test_the_interval_over_seeds_is_scipys_of_paired_samples(count):
-    draw = np.random.default_rng(count)
-    ours, theirs = draw.normal(60, 1, count), draw.normal(59, 1, count)
-    found = paired(seeds(*ours), seeds(*theirs))
-    wanted = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
-    assert found.difference == pytest.approx((ours - theirs).mean())
-    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high))
-    assert (found.over, found.count) == ("seeds", count)
-
-
-def test_two_seeds_by_hand():
-    """Differences 1 and 3: mean 2, half width 12.706 times the standard error of 1."""
-    found = paired({"0": 2.0, "1": 5.0}, {"0": 1.0, "1": 2.0})
-    assert (found.low, found.high) == pytest.approx((2 - 12.7062, 2 + 12.7062), abs=1e-4)
-    assert not found.clear
-
-
-def test_seeds_that_agree_to_the_digit_make_nothing_certain():
-    found = paired({"0": 95.0, "1": 94.0, "2": 93.5}, {"0": 94.5, "1": 93.5, "2": 93.0})
-    assert (found.difference, found.low, found.high, found.clear) == (0.5, None, None, False)
-    assert found.basis == "3 seeds, paired, all with this difference, so without an interval"
-
-
-def test_only_seeds_that_both_have_count_and_one_is_too_few():
-    assert paired({"0": 1.0, "1": 2.0, "7": 9.0}, {"1": 1.0, "0": 1.0, "8": 5.0}).count == 2
-    assert paired({"0": 1.0, "1": 2.0}, {"1": 1.0, "2": 1.0}) is None
-
-
-def test_percent_is_of_the_other_seed_by_seed():
-    found = paired_percent(seeds(10.2, 20.2), seeds(10.0, 20.0))
-    assert found.difference == pytest.approx(1.5)
-    assert paired_percent(seeds(1.0, 1.0), seeds(0.0, 1.0)) is None
 
 
 def test_estimates_apart_add_in_squares_each_with_its_own_side():
@@ -81,8 +41,18 @@ def test_what_an_interval_is_over_is_said():
     assert Comparison(1, 0, 2, "seeds", 3).basis == "3 seeds, paired"
     told = Comparison(1, 0, 2, "seeds", 3, tested=3, agreeing=2).basis
     assert told == "3 seeds, paired; clear over images in 2 of 3"
+    told = Comparison(1, 0, 2, "seeds", 1, against=3, pooled=4, freedom=6).basis
+    assert told == "1 seed against 3, noise of 4 runs"
     assert Comparison(1, 0, 2, "images", 10000).basis == "10,000 images, paired, one seed"
     assert "not paired" in Comparison(1, 0, 2, "images apart", 16).basis
     assert Comparison(1, None, None, "nothing", 0).basis == "one seed, no interval"
     told = Comparison(1, None, None, "other seeds", 0).basis
     assert told == "different seeds, no interval"
+
+
+def test_several_comparisons_say_once_what_they_are_over():
+    one, two = (Comparison(1, 0, 2, "seeds", count, against=2, pooled=4) for count in (1, 2))
+    assert together([one, two]) == "1 to 2 seeds each, noise of 4 runs"
+    assert together([two, two]) == "2 seeds each, noise of 4 runs"
+    images = Comparison(1, 0, 2, "images", 10)
+    assert together([two, images]) == f"{two.basis} or {images.basis}"

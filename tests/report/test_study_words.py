@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from mjp.core.records import Record
-from mjp.report.study import Quantity
+from mjp.report.study import SECONDS, Quantity
 from mjp.report.study_claims import Part
 from mjp.report.study_derived import derive
 from mjp.report.study_reading import levels, studies_of
@@ -53,11 +55,11 @@ def test_a_gain_over_two_runs_is_judged_by_both(top1, level, head):
 
 
 def test_an_interval_that_holds_zero_tells_nothing():
-    noisy = [replace(run, noise=3.0, top1=60.0) for run in made.ABLATION]
+    noisy = [replace(run, noise=3.0, top1=60.0, seeds=(4, 5, 6)) for run in made.ABLATION]
     found = verdict(noisy, "ablation", LAST)
     assert found.level == "cannot be told"
     assert found.sentence.startswith("Cannot be told here: J against G: accuracy")
-    assert "3 seeds, paired" in found.sentence
+    assert "(3 seeds each, noise of 8 runs)" in found.sentence
 
 
 def test_a_missing_run_is_said_and_what_is_there_is_told():
@@ -148,8 +150,44 @@ def test_seconds_to_an_accuracy_are_epochs_times_those_of_the_cost_table():
     assert view.sum(study.runs["E"], Quantity(f"seconds to {level} %")) is None
 
 
-def test_without_a_second_seed_the_images_decide_and_it_is_said():
+def test_seeds_of_other_runs_tell_of_the_noise_of_a_run_of_one():
     (study,) = studies_of(made.records(made.ABLATION))
+    found = derive(study).pair(study.runs["B"], study.runs["A"], Quantity("top1")).comparison
+    assert (found.over, found.count, found.against) == ("seeds", 1, 3)
+    assert (found.tested, found.agreeing) == (1, 1)
+    told = verdict(made.ABLATION, "ablation", "Without position").sentence
+    assert told.startswith("Holds here: B against A")
+    assert "(1 seed against 3, noise of 4 runs; clear over images in 1 of 1)" in told
+
+
+def test_runs_of_other_recipes_tell_nothing_of_the_noise():
+    runs = (*made.ABLATION, *made.BACKBONES)
+    (study,) = studies_of(made.records(runs))
+    pair = (study.runs["swin-mjp"], study.runs["swin"], Quantity("top1"))
+    assert derive(study).pair(*pair).comparison.over == "images"
+    several = [replace(run, seeds=made.THREE) if "swin" in run.name else run for run in runs]
+    (study,) = studies_of(made.records(several))
+    found = derive(study).pair(study.runs["swin-mjp"], study.runs["swin"], Quantity("top1"))
+    assert found.comparison.basis == "3 seeds, paired; clear over images in 0 of 3"
+
+
+def test_times_are_compared_by_their_logarithms_and_alone():
+    runs = (*made.COST, replace(made.COST[0], name="beside", alone=False, epoch_seconds=99.0))
+    (study,) = studies_of(made.records(runs))
+    found = derive(study).pair(study.runs["cost-J"], study.runs["cost-A"], SECONDS).comparison
+    times = [
+        [one.value for one in study.runs[name].of(SECONDS)["training"].values()]
+        for name in ("cost-J", "cost-A")
+    ]
+    wanted = stats.ttest_rel(*np.log(times)).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx(100 * np.expm1([wanted.low, wanted.high]))
+    assert found.difference == pytest.approx(100 * np.expm1(np.mean(np.log(times), 1) @ [1, -1]))
+    assert found.pooled == 0
+
+
+def test_without_a_second_seed_of_any_run_the_images_decide_and_it_is_said():
+    single = [replace(run, seeds=(0,)) for run in made.ABLATION]
+    (study,) = studies_of(made.records(single))
     found = derive(study).pair(study.runs["B"], study.runs["A"], Quantity("top1")).comparison
     told = study.differences["B", "A", "0", Quantity("top1"), made.TRAINED]
     assert (found.low, found.high) == (
@@ -159,7 +197,8 @@ def test_without_a_second_seed_the_images_decide_and_it_is_said():
     assert (found.over, found.count) == ("images", 10000)
     verdicts = verdicts_of(derive(study), "ablation")
     assert verdicts[0].sentence.startswith("Holds here (one seed): B against A")
-    assert next(one for one in verdicts if "E" in one.claim.text).sentence.count("(one seed)") == 0
+    several = verdicts_of(view_of(made.ABLATION), "ablation")
+    assert not any("(one seed)" in one.sentence for one in several)
 
 
 def test_with_several_seeds_those_whose_images_are_clear_are_counted():
@@ -190,7 +229,10 @@ def test_between_runs_of_different_seeds_there_is_no_interval_and_no_verdict():
 def test_what_rises_at_the_first_gamma_and_stays_is_no_rise():
     runs = (*made.ABLATION, *made.GAMMA)
     same = {"gamma-0.09": 66.01, "gamma-0.27": 66.02, "gamma-0.5": 66.03}
-    flat = [replace(run, consistency=same.get(run.name, run.consistency), noise=0) for run in runs]
+    flat = [
+        replace(run, consistency=same.get(run.name, run.consistency), noise=0, seeds=(0,))
+        for run in runs
+    ]
     found = verdict(flat, "gamma", "Consistency rises")
     assert found.level == "in part"
     assert "the means rise (single steps are not tested)" in found.sentence

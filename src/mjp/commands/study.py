@@ -98,8 +98,9 @@ def _tell(whole: Study, pool: Pool, known: Known) -> None:
         _present(records, whole, pool.out)
     if pool.failures:
         reasons: dict[str, list[str]] = {}
-        for name, reason in pool.failures.items():
-            reasons.setdefault(reason, []).append(name)
+        for task in whole.tasks:  # In their order, whichever failed first.
+            if task.name in pool.failures:
+                reasons.setdefault(pool.failures[task.name], []).append(task.name)
         told = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
         noun = "run" if len(pool.failures) == 1 else "runs"
         raise MjpError(f"{len(pool.failures)} {noun} failed. {told}")

@@ -12,6 +12,11 @@ MEASURED = (
     *("study accuracy", "study run", "study jigsaw", "study positions"),
     *("study leak", "study corruption", "study corruption summary"),
 )
+RECIPE = (
+    *("architecture", "arguments", "image_size", "init", "epochs", "warmup_epochs", "batch"),
+    *("precision", "train_images"),
+)
+"""Facts of a run in which runs of a recipe agree: they differ in what of MJP they train with."""
 STUDY_KINDS = (*MEASURED, "study epoch", "study difference", SUMMARY, COMPARISON)
 TRAINING = "training"
 """Where a value comes from that no evaluation measured."""
@@ -41,6 +46,10 @@ class Quantity:
 
     value: str
     ratio: float | None = None
+
+
+SECONDS = Quantity("epoch_seconds")
+"""Times are compared where nothing else ran beside a run, and in percent."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +118,19 @@ class StudyRun:
         return self.architecture, self._first("image_size"), self.start
 
     @property
+    def recipe(self) -> tuple[str, ...]:
+        """Runs that agree in it are taken to scatter alike over seeds."""
+        return tuple(self._first(name) for name in RECIPE)
+
+    @property
     def start(self) -> str:
         """The weights that training began with; empty where they were drawn."""
         return self._first("init")
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing else ran beside it, so that its time can be compared."""
+        return all(one.conditions.get("alone") for one in self.told.values())
 
     @property
     def gamma(self) -> float:

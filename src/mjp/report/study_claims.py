@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mjp.report import paper
-from mjp.report.study import Quantity, Study, StudyRun
-from mjp.report.study_derived import SECONDS
+from mjp.report.study import SECONDS, Quantity, Study, StudyRun
 from mjp.report.study_reading import levels
 from mjp.report.study_tables import (
     ADAPTIVE_SOLVE,

@@ -6,19 +6,19 @@ from statistics import fmean
 
 from mjp.core.records import Record, Scalar
 from mjp.report.leaks import words
-from mjp.report.study import COMPARISON, SUMMARY, Quantity, Reading, Study, StudyRun, sane
-from mjp.report.study_tests import (
-    Comparison,
-    Estimate,
-    Over,
-    Spread,
-    apart,
-    paired,
-    paired_percent,
-    spread,
+from mjp.report.study import (
+    COMPARISON,
+    SECONDS,
+    SUMMARY,
+    Quantity,
+    Reading,
+    Study,
+    StudyRun,
+    sane,
 )
+from mjp.report.study_seeds import Seeds
+from mjp.report.study_tests import Comparison, Estimate, Over, Spread, apart, spread
 
-SECONDS = Quantity("epoch_seconds")
 MORE_PAIRS = (("G", "E"), ("J", "G"), ("C", "B"), ("C", "E"), ("J", "A"), ("I", "A"), ("D", "A"))
 """Runs and others than their baselines that claims of the paper compare them with."""
 NOT_COMPARED = ("error ", "images_per_second", "undefended", "psnr of a guess")
@@ -85,8 +85,9 @@ def derive(study: Study) -> Derived:
         kept = written.get(record.to_json())
         sums[run.name, quantity] = Summed(summary, (kept,) if kept else tuple(origins))
         records.append(record)
+    seeds = Seeds(study)
     for run, than in _pairs(study):
-        for quantity, evaluation, comparison, origins in _comparisons(study, run, than):
+        for quantity, evaluation, comparison, origins in _comparisons(study, seeds, run, than):
             record = _comparison_record(study, run, than, quantity, evaluation, comparison)
             kept = written.get(record.to_json())
             own = Compared(comparison, (kept,) if kept else tuple(origins))
@@ -120,13 +121,14 @@ def _pairs(study: Study) -> list[tuple[StudyRun, StudyRun]]:
 
 
 def _comparisons(
-    study: Study, run: StudyRun, than: StudyRun
+    study: Study, seeds: Seeds, run: StudyRun, than: StudyRun
 ) -> Iterator[tuple[Quantity, str, Comparison, list[Record]]]:
     """All that both were measured in, by the same evaluation."""
     for quantity, evaluations in run.readings.items():
         evaluation = next((one for one in evaluations if one in than.of(quantity)), None)
         skipped = quantity.value.startswith(NOT_COMPARED)
-        if evaluation is None or skipped or (quantity == SECONDS and not _alone(run, than)):
+        beside = quantity == SECONDS and not (run.alone and than.alone)
+        if evaluation is None or skipped or beside:
             continue
         ours, theirs = evaluations[evaluation], than.of(quantity)[evaluation]
         images = {
@@ -134,7 +136,11 @@ def _comparisons(
             for seed in ours
             if (found := study.differences.get((run.name, than.name, seed, quantity, evaluation)))
         }
-        comparison = _compare(quantity, ours, theirs, images)
+        over_seeds = seeds.difference(quantity, evaluation, run, than)
+        if over_seeds is not None:
+            comparison: Comparison | None = _with_images(over_seeds, images.values())
+        else:
+            comparison = _without_seeds(quantity, ours, theirs, images)
         if comparison is not None:
             used = [*ours.values(), *theirs.values()]
             yield (
@@ -145,25 +151,13 @@ def _comparisons(
             )
 
 
-def _alone(*runs: StudyRun) -> bool:
-    """Whether nothing else ran beside any of them, so that their times can be compared."""
-    return all(one.conditions.get("alone") for run in runs for one in run.told.values())
-
-
-def _compare(
+def _without_seeds(
     quantity: Quantity,
     ours: Mapping[str, Reading],
     theirs: Mapping[str, Reading],
     images: Mapping[str, Record],
 ) -> Comparison | None:
-    """Over seeds where both have two; else over images of a seed that both have."""
-    test = paired_percent if quantity == SECONDS else paired
-    over_seeds = test(
-        {seed: one.value for seed, one in ours.items()},
-        {seed: one.value for seed, one in theirs.items()},
-    )
-    if over_seeds is not None:
-        return _with_images(over_seeds, images.values())
+    """Over images of a seed that both have."""
     common = next((seed for seed in ours if seed in theirs), None)
     if common is None:
         mine, other = (fmean(one.value for one in each.values()) for each in (ours, theirs))
@@ -249,6 +243,9 @@ def _comparison_record(
         "low": found.low,
         "high": found.high,
         "seeds" if found.over == "seeds" else "images": found.count,
+        "seeds_against": found.against,
+        "runs_pooled": found.pooled,
+        "freedom": found.freedom,
         "seeds_tested": found.tested,
         "seeds_agreeing": found.agreeing,
     }

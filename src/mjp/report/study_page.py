@@ -106,7 +106,7 @@ def _runs(view: Derived, renderer: Renderer) -> Markup:
     told = renderer.paragraphs(
         f"The study “{view.study.name}” trains a model for each run and seed, and measures it. "
         "Runs of one seed draw the same pictures in the same order, so that differences are "
-        "paired by seed; where only one seed was run, they are paired by picture."
+        "paired by seed; where single seeds are all there is, they are paired by picture."
     )
     return told + renderer.table(summary_of(view)) + renderer.table(trained_table(view))
 

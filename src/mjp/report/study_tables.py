@@ -6,7 +6,7 @@ from mjp.report import paper
 from mjp.report.leaks import words
 from mjp.report.page import Column, DataTable, Row, fixed
 from mjp.report.reading import MISSING, is_clear, signed
-from mjp.report.study import Quantity, Study, StudyRun
+from mjp.report.study import SECONDS, Quantity, Study, StudyRun
 from mjp.report.study_cells import (
     AnyColumn,
     Difference,
@@ -17,7 +17,7 @@ from mjp.report.study_cells import (
     mean,
     table_of,
 )
-from mjp.report.study_derived import SECONDS, Derived
+from mjp.report.study_derived import Derived
 from mjp.report.study_reading import levels
 
 TOP1 = Quantity("top1")
@@ -36,10 +36,13 @@ PAPERS_SETTING = (
     f"patches moved for its consistency; its script’s default is {HALF:g}."
 )
 READ = (
-    "Means over seeds ± standard deviation; differences with 95 % intervals, over seeds where both "
-    "runs have several. †: over images, paired, of one seed; ‡: over images of one seed, not "
-    "paired, so rather too wide; what another seed would give is in neither. §: of different "
-    "seeds, so without an interval."
+    "Means over seeds ± standard deviation. Differences with 95 % intervals, which tell what other "
+    "seeds would give: numbers are taken as run + seed + noise, fitted to all runs of a recipe. "
+    "Its runs are taken to have the same noise, so that one of a single seed has an interval too; "
+    "and as some seeds do better than others in all runs, a difference need not be that of the "
+    "means beside it. Where seeds are too few to tell of noise: †: over images, paired, of one "
+    "seed; ‡: over images of one seed, not paired, so rather too wide; what another seed would "
+    "give is in neither. §: of different seeds, so without an interval."
 )
 TITLES = {
     "ablation": "Ablation: what each part of MJP does",
@@ -199,14 +202,10 @@ def _cost(view: Derived, rows: Rows, table: str) -> list[DataTable]:
         Papers("Paper: more time, %", quoted, sign="+"),
     ]
     note = "Median over the epochs after warm-up, validation left out; nothing else ran beside it."
-    shared = [run.label for run, _ in rows if not _is_alone(run)]
+    shared = [run.label for run, _ in rows if not run.alone]
     if shared:
         note = f"Other runs ran beside {', '.join(shared)}, so that times cannot be compared."
     return [table_of(view, rows, columns, "Time of an epoch", note)]
-
-
-def _is_alone(run: StudyRun) -> bool:
-    return all(one.conditions.get("alone") for one in run.told.values())
 
 
 def _convergence(view: Derived, rows: Rows, table: str) -> list[DataTable]:

@@ -2,17 +2,15 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy.special import stdtrit
-
 CONFIDENCE = 0.95
 Over = Literal["seeds", "images", "images apart", "other seeds", "nothing"]
-"""What an interval is over: seeds, paired; images, paired, of one seed; images, not paired, of one
-seed. There is none between runs of different seeds, since images do not tell what those change;
-nor where a number has none of its own."""
+"""What an interval is over: seeds; images, paired, of one seed; images, not paired, of one seed.
+There is none between runs of different seeds where no run tells what a seed changes, since images
+do not tell; nor where a number has none of its own."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,10 @@ class Comparison:
     """How much more one run has than another, with its 95 % interval.
 
     Args:
-        count: seeds or images that the interval is over.
+        count: seeds of the run, or of both where they are paired; or images.
+        against: seeds of the other run.
+        pooled: how many runs of several seeds tell of the noise; 0 where these two alone do.
+        freedom: degrees of freedom of the noise between seeds.
         tested: seeds whose images have an interval of their own.
         agreeing: how many of these leave 0 out, on the side of the difference.
     """
@@ -39,6 +40,9 @@ class Comparison:
     high: float | None
     over: Over
     count: int
+    against: int | None = None
+    pooled: int = 0
+    freedom: int = 0
     tested: int = 0
     agreeing: int = 0
 
@@ -51,7 +55,7 @@ class Comparison:
     def basis(self) -> str:
         """What the interval is over, in words."""
         if self.over == "seeds":
-            told = f"{self.count} seeds, paired"
+            told = self._seeds()
             if self.low is None:
                 told += ", all with this difference, so without an interval"
             if self.tested:
@@ -64,6 +68,24 @@ class Comparison:
             "other seeds": "different seeds, no interval",
             "nothing": "one seed, no interval",
         }[self.over]
+
+    def _seeds(self) -> str:
+        if self.against is None:
+            return f"{self.count} seeds, paired"
+        each = f"{self.count} seed{'s' if self.count > 1 else ''}"
+        each += " each" if self.count == self.against else f" against {self.against}"
+        return f"{each}, noise of {self.pooled} runs"
+
+
+def together(found: Sequence[Comparison]) -> str:
+    """What the intervals of several comparisons are over, in words."""
+    pooled = {one.pooled for one in found if one.over == "seeds" and one.pooled}
+    if len(pooled) != 1 or not all(one.pooled for one in found):
+        return " or ".join(dict.fromkeys(one.basis for one in found))
+    counts = [seeds for one in found for seeds in (one.count, one.against or one.count)]
+    few, many = min(counts), max(counts)
+    seeds = f"{few} to {many} seeds" if few != many else f"{few} seed{'s' if few > 1 else ''}"
+    return f"{seeds} each, noise of {pooled.pop()} runs"
 
 
 @dataclass(frozen=True)
@@ -81,17 +103,6 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.fmean(values), sd, len(values))
 
 
-def paired(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Comparison | None:
-    """Student's interval of the difference over the seeds that both have; None below two."""
-    return _student([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
-
-
-def paired_percent(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Comparison | None:
-    """The same of how much larger ours is, in percent of theirs."""
-    common = [seed for seed in ours if theirs.get(seed)]
-    return _student([100 * (ours[seed] / theirs[seed] - 1) for seed in common])
-
-
 def apart(ours: Estimate, theirs: Estimate, count: int) -> Comparison:
     """The difference of two estimates as if they were independent (Zou and Donner, 2008).
 
@@ -101,17 +112,3 @@ def apart(ours: Estimate, theirs: Estimate, count: int) -> Comparison:
     below = math.hypot(ours.value - ours.low, theirs.high - theirs.value)
     above = math.hypot(ours.high - ours.value, theirs.value - theirs.low)
     return Comparison(difference, difference - below, difference + above, "images apart", count)
-
-
-def _student(differences: Sequence[float]) -> Comparison | None:
-    count = len(differences)
-    if count < 2:
-        return None
-    mean = statistics.fmean(differences)
-    deviation = statistics.stdev(differences)
-    if not deviation:
-        # Few images in, few values out: that seeds agree to the digit does not make it certain.
-        return Comparison(mean, None, None, "seeds", count)
-    quantile = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
-    half = quantile * deviation / math.sqrt(count)
-    return Comparison(mean, mean - half, mean + half, "seeds", count)

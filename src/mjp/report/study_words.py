@@ -10,7 +10,7 @@ from mjp.report.study import Quantity, Study
 from mjp.report.study_cells import difference
 from mjp.report.study_claims import Claim, Part, claims_of
 from mjp.report.study_derived import Compared, Derived, unit
-from mjp.report.study_tests import Comparison
+from mjp.report.study_tests import Comparison, together
 
 Found = Sequence[tuple[Part, Compared]]
 Level = Literal["holds", "in part", "does not hold", "cannot be told"]
@@ -152,10 +152,9 @@ def _over_ratios(study: Study, found: Found, mixed: bool) -> str:
     told = [
         f"γ = {study.runs[part.run].gamma:g} {_numbers(pair, part, mixed)}" for part, pair in found
     ]
-    basis = dict.fromkeys(pair.comparison.basis for _, pair in found)
+    basis = together([pair.comparison for _, pair in found])
     return (
-        f"{named(part.quantity)} against {study.runs[part.than].label}: {', '.join(told)} "
-        f"({' or '.join(basis)})"
+        f"{named(part.quantity)} against {study.runs[part.than].label}: {', '.join(told)} ({basis})"
     )
 
 
