@@ -8,7 +8,10 @@ import pytest
 from mjp.commands.study_plan import read_study
 from mjp.models.pretrained import pretrained_folder
 from mjp.report.runs import RECORDS, find_runs
+from mjp.report.study_derived import derive
 from mjp.report.study_markdown import fill_document
+from mjp.report.study_reading import studies_of
+from mjp.report.study_tables import SAME, SAME_LEAST, TOP1
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -90,3 +93,21 @@ def test_model_cards_tell_what_the_records_say(name, run, leaks):
             expected += [f"{values['psnr']:.1f} dB", f"{values['baseline_mean_psnr']:.1f} dB"]
     assert len(expected) == 3 + 2 * len(leaks)
     assert [one for one in expected if one not in card] == []
+
+
+def test_the_readme_tells_what_the_records_say():
+    records = [one.record for run in find_runs([RESULTS]) for one in run.entries]
+    view = derive(studies_of(records)[0])
+    runs = view.study.runs
+    expected = []
+    for quantity, digits in ((TOP1, 2), (SAME, 1)):
+        plain, ours = (view.sum(runs[name], quantity).spread.mean for name in "AJ")
+        expected.append(f"{plain:.{digits}f} → {ours:.{digits}f}")
+    expected.append(f"{view.sum(runs['gamma-0.27'], SAME).spread.mean:.1f} at γ = .27")
+    for name, quantity in (("J", TOP1), ("J", SAME), ("gamma-0.27", SAME), ("J", SAME_LEAST),
+                           ("gamma-0.27", SAME_LEAST)):  # fmt: skip
+        found = view.pair(runs[name], runs["A"], quantity).comparison
+        assert found.over == "seeds"
+        expected.append(f"{found.difference:+.1f} [{found.low:+.1f}…{found.high:+.1f}]")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [one for one in expected if one not in readme] == []

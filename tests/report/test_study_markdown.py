@@ -33,7 +33,7 @@ def view_of(runs=made.COST):
 def filled(tmp_path_factory):
     folder = tmp_path_factory.mktemp("document")
     whole_study(folder / "study")
-    names = ("overview", "runs", "summary", "reading", "ablation", "gamma", "backbones")
+    names = ("overview", "claims", "runs", "summary", "reading", "ablation", "gamma", "backbones")
     names += ("robustness", "finetune", "cost", "convergence", "something-else")
     document = folder / "docs" / "study.md"
     document.parent.mkdir()
@@ -78,7 +78,7 @@ def test_every_row_of_a_table_has_as_many_cells_as_its_head(filled):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("<!-- study: nonsense --><!-- end -->", "no part 'nonsense'; it has overview"),
+        ("<!-- study: nonsense --><!-- end -->", "no part 'nonsense'; it has overview, claims"),
         ("<!-- study: cost -->", "has no <!-- end -->"),
         ("<!-- study: cost -->\n<!-- study: gamma --><!-- end -->", "line 2: <!-- study: cost -->"),
         ("a\nb <!-- end -->", "line 2: <!-- end --> without"),

@@ -15,8 +15,6 @@ from scipy.special import stdtrit
 
 from mjp.report.study_tests import CONFIDENCE, Comparison
 
-LEAST_FREEDOM = 2
-"""Fewer degrees of freedom tell little of the noise of runs that have only one seed in common."""
 ROUNDING = 1e-9
 """Noise that is no larger, as a share of the numbers, is that of floating point."""
 Values = Mapping[str, Mapping[str, float]]
@@ -47,8 +45,6 @@ class Fit:
         """How much more one run has; None where seeds do not tell."""
         ours, theirs = self.values[run], self.values[than]
         common = len(ours.keys() & theirs.keys())
-        if self.freedom < (1 if common > 1 else LEAST_FREEDOM):
-            return None
         places = list(self.values)
         one, other = places.index(run), places.index(than)
         if not self._determines(one, other):

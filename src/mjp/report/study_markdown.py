@@ -11,7 +11,7 @@ from mjp.report.runs import find_runs
 from mjp.report.study import TABLES
 from mjp.report.study_derived import Derived
 from mjp.report.study_figures import Drawing, draw_table
-from mjp.report.study_page import summary_of, trained_table, views_of
+from mjp.report.study_page import claims_table, summary_of, trained_table, views_of
 from mjp.report.study_tables import PAPERS_SETTING, READ, tables_of
 from mjp.report.study_words import Verdict, overview, verdicts_of
 
@@ -74,6 +74,7 @@ def fill(text: str, view: Derived, figures: Figures) -> str:
 def _content(name: str, view: Derived, figures: Figures, line: int) -> str:
     makers: dict[str, Callable[[], str]] = {
         "overview": lambda: overview(view),
+        "claims": lambda: _table(claims_table(view)),
         "reading": lambda: f"{READ} {PAPERS_SETTING}",
         "summary": lambda: _table(summary_of(view)),
         "runs": lambda: _table(trained_table(view)),

@@ -24,6 +24,7 @@ TOP1 = Quantity("top1")
 HALF = paper.CONSISTENCY_RATIO
 SAME = Quantity("consistency", HALF)
 SAME_LESS = Quantity("consistency", paper.PRIVACY_RATIO)
+SAME_LEAST = Quantity("consistency", paper.MAIN_RATIO)
 MOVED = Quantity("diff_norm", HALF)
 MEAN_ERROR = Quantity("mean_error")
 PATCH_SOLVE, ADAPTIVE_SOLVE = Quantity("psnr patch_solve"), Quantity("psnr adaptive_solve")

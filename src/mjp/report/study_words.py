@@ -20,6 +20,13 @@ HEADS: dict[Level, str] = {
     "does not hold": "Does not hold here",
     "cannot be told": "Cannot be told here",
 }
+VERBS: dict[Level, tuple[str, str]] = {
+    "holds": ("holds here", "hold here"),
+    "in part": ("holds in part", "hold in part"),
+    "does not hold": ("does not hold", "do not hold"),
+    "cannot be told": ("cannot be told", "cannot be told"),
+}
+"""Of one claim and of several."""
 NAMES = {
     "top1": "accuracy",
     "consistency": "consistency",
@@ -201,14 +208,8 @@ def overview(view: Derived) -> str:
 
 def _counted(level: Level, found: Sequence[Verdict]) -> str:
     """How many claims came out so, and how many of these by one seed alone."""
-    verbs: dict[Level, tuple[str, str]] = {
-        "holds": ("holds here", "hold here"),
-        "in part": ("holds in part", "hold in part"),
-        "does not hold": ("does not hold", "do not hold"),
-        "cannot be told": ("cannot be told", "cannot be told"),
-    }
     few = sum(one.one_seed for one in found)
-    told = f"{len(found)} {verbs[level][len(found) != 1]}"
+    told = f"{len(found)} {VERBS[level][len(found) != 1]}"
     if not few:
         return told
     return f"{told} ({'on one seed' if few == len(found) else f'{few} of them on one seed'})"
