@@ -11,9 +11,9 @@ from mjp.report.runs import find_runs
 from mjp.report.study import TABLES
 from mjp.report.study_derived import Derived
 from mjp.report.study_figures import Drawing, draw_table
-from mjp.report.study_page import claims_table, summary_of, trained_table, views_of
+from mjp.report.study_page import summary_of, trained_table, views_of
 from mjp.report.study_tables import PAPERS_SETTING, READ, tables_of
-from mjp.report.study_words import Verdict, overview, verdicts_of
+from mjp.report.study_words import HEADS, Verdict, by_level, overview, verdicts_of
 
 MARK = re.compile(r"<!-- (?:study: (?P<name>[^\n]*?)|(?P<end>end)) -->")
 NOTHING = "Nothing of this was run yet."
@@ -74,7 +74,7 @@ def fill(text: str, view: Derived, figures: Figures) -> str:
 def _content(name: str, view: Derived, figures: Figures, line: int) -> str:
     makers: dict[str, Callable[[], str]] = {
         "overview": lambda: overview(view),
-        "claims": lambda: _table(claims_table(view)),
+        "claims": lambda: "\n\n".join(_claims(view)),
         "reading": lambda: f"{READ} {PAPERS_SETTING}",
         "summary": lambda: _table(summary_of(view)),
         "runs": lambda: _table(trained_table(view)),
@@ -103,10 +103,21 @@ def _part(view: Derived, name: str, figures: Sequence[Drawing]) -> Iterator[str]
         yield f"*{_plain(one.caption)}*"
 
 
-def _verdict(found: Verdict) -> str:
+def _claims(view: Derived) -> Iterator[str]:
+    """All claims, by what became of them."""
+    for level, verdicts in by_level(view).items():
+        told = "\n".join(_claim(one) + (" (one seed)" * one.one_seed) for one in verdicts)
+        yield f"**{HEADS[level]}**\n\n{told}"
+
+
+def _claim(found: Verdict) -> str:
     whose = "Ours to ask" if found.claim.ours else "The paper"
+    return f"- {whose}: {_plain(found.claim.text)}"
+
+
+def _verdict(found: Verdict) -> str:
     head, _, rest = found.sentence.partition(": ")
-    return f"- {whose}: {_plain(found.claim.text)} **{head}:** {_plain(rest)}"
+    return f"{_claim(found)} **{head}:** {_plain(rest)}"
 
 
 def _table(table: DataTable) -> str:

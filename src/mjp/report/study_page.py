@@ -30,7 +30,7 @@ from mjp.report.study_tables import (
     tables_of,
     title_of,
 )
-from mjp.report.study_words import VERBS, overview, verdicts_of
+from mjp.report.study_words import HEADS, by_level, overview, verdicts_of
 
 CHAPTER = "The study"
 SUMMARY_COLUMNS: tuple[AnyColumn, ...] = (
@@ -108,8 +108,9 @@ def _runs(view: Derived, renderer: Renderer) -> Markup:
         "Runs of one seed draw the same pictures in the same order, so that differences are "
         "paired by seed; where single seeds are all there is, they are paired by picture."
     )
-    tables = [claims_table(view), summary_of(view), trained_table(view)]
-    return told + Markup().join(renderer.table(one) for one in tables if one.rows)
+    if found := by_level(view):
+        told += renderer.fill("study_overview.html", levels=found, heads=HEADS)
+    return told + renderer.table(summary_of(view)) + renderer.table(trained_table(view))
 
 
 def summary_of(view: Derived) -> DataTable:
@@ -128,18 +129,6 @@ def trained_table(view: Derived) -> DataTable:
     columns = [Column(name, name in numeric) for name in (*titles, *more)]
     note = "“At a time”: how many runs at most shared the hardware."
     return DataTable("How the runs were trained", columns, rows, note, folded=True)
-
-
-def claims_table(view: Derived) -> DataTable:
-    """What became of each claim, in a word."""
-    rows = []
-    for table in view.study.tables:
-        for one in verdicts_of(view, table):
-            told = VERBS[one.level][0] + (" (one seed)" if one.one_seed else "")
-            whose = "ours" if one.claim.ours else "the paper"
-            rows.append(Row((title_of(table), one.claim.text, whose, told), one.records))
-    columns = [Column(name, False) for name in ("On", "Claim", "Whose", "Here")]
-    return DataTable("What became of each claim", columns, rows)
 
 
 def _facts(run: StudyRun) -> Iterator[str]:

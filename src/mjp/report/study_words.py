@@ -20,13 +20,6 @@ HEADS: dict[Level, str] = {
     "does not hold": "Does not hold here",
     "cannot be told": "Cannot be told here",
 }
-VERBS: dict[Level, tuple[str, str]] = {
-    "holds": ("holds here", "hold here"),
-    "in part": ("holds in part", "hold in part"),
-    "does not hold": ("does not hold", "do not hold"),
-    "cannot be told": ("cannot be told", "cannot be told"),
-}
-"""Of one claim and of several."""
 NAMES = {
     "top1": "accuracy",
     "consistency": "consistency",
@@ -192,14 +185,20 @@ def _gaps(study: Study, missing: Sequence[Part]) -> list[str]:
     return told
 
 
+def by_level(view: Derived) -> dict[Level, list[Verdict]]:
+    """What became of all claims, those that hold first; levels that none came to are left out."""
+    found = [one for table in view.study.tables for one in verdicts_of(view, table)]
+    sorted_in = {level: [one for one in found if one.level == level] for level in HEADS}
+    return {level: own for level, own in sorted_in.items() if own}
+
+
 def overview(view: Derived) -> str:
     """How many claims hold, in a sentence; empty without a claim."""
-    found = [one for table in view.study.tables for one in verdicts_of(view, table)]
-    if not found:
+    levels = by_level(view)
+    if not levels:
         return ""
-    told = ", ".join(
-        _counted(level, [one for one in found if one.level == level]) for level in HEADS
-    )
+    told = ", ".join(_counted(level, levels.get(level, [])) for level in HEADS)
+    found = [one for own in levels.values() for one in own]
     ours = sum(one.claim.ours for one in found)
     counts = {"of the paper": len(found) - ours, "of ours": ours}
     both = [f"{count} {whose}" for whose, count in counts.items() if count]
@@ -208,8 +207,14 @@ def overview(view: Derived) -> str:
 
 def _counted(level: Level, found: Sequence[Verdict]) -> str:
     """How many claims came out so, and how many of these by one seed alone."""
+    verbs: dict[Level, tuple[str, str]] = {
+        "holds": ("holds here", "hold here"),
+        "in part": ("holds in part", "hold in part"),
+        "does not hold": ("does not hold", "do not hold"),
+        "cannot be told": ("cannot be told", "cannot be told"),
+    }
     few = sum(one.one_seed for one in found)
-    told = f"{len(found)} {VERBS[level][len(found) != 1]}"
+    told = f"{len(found)} {verbs[level][len(found) != 1]}"
     if not few:
         return told
     return f"{told} ({'on one seed' if few == len(found) else f'{few} of them on one seed'})"
