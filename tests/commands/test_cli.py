@@ -122,11 +122,14 @@ def test_ctrl_c_ends_a_command_with_one_line(tmp_path):
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     started = time.monotonic()
-    while not (tmp_path / "records.jsonl").exists() and time.monotonic() < started + 120:
-        time.sleep(0.2)  # It is there before the work begins.
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    try:
+        while not (tmp_path / "records.jsonl").exists() and time.monotonic() < started + 120:
+            time.sleep(0.2)  # It is there before the work begins.
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()  # It would go on for hours.
     assert process.returncode == 130
     assert err.strip().splitlines()[-1] == "mjp: interrupted"
     assert "Traceback" not in err
