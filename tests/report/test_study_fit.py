@@ -62,7 +62,7 @@ def test_of_complete_runs_the_noise_is_the_textbooks_of_randomized_blocks():
     assert found.difference == pytest.approx(difference)
     assert ends(found) == pytest.approx((difference - half, difference + half))
     assert (found.count, found.against, found.pooled, found.freedom) == (4, 4, 5, 12)
-    assert found.basis == "4 seeds each, noise of 5 runs"
+    assert found.basis == "4 seeds each, noise of 5 runs, 12 degrees of freedom"
 
 
 HOLES = [[1, 1, 1], [1, 1, None], [1, None, None], [None, 1, 1], [None, None, 1], [1, 1, 1]]
@@ -93,7 +93,7 @@ def test_a_run_of_one_seed_has_an_interval_wider_than_one_of_several():
     found = fit(runs(table))
     several, one = (found.difference(f"run {row}", "run 0") for row in (2, 3))
     assert one.high - one.low > several.high - several.low
-    assert one.basis == "1 seed against 3, noise of 3 runs"
+    assert one.basis == "1 seed against 3, noise of 3 runs, 4 degrees of freedom"
 
 
 @settings(max_examples=50, deadline=None)
@@ -124,17 +124,31 @@ def test_a_chain_of_common_seeds_is_enough():
     assert found.difference == pytest.approx(8.0 - 5.0 - seeds)
 
 
-def test_one_degree_of_freedom_is_enough_for_a_wide_interval_and_none_for_nothing():
+def test_one_degree_of_freedom_tells_nothing_of_runs_of_one_seed():
     found = fit(runs([[1.0, 2.0], [2.0, 2.5], [3.0, None]]))
     assert found.freedom == 1
-    alone, both = (found.difference(f"run {row}", "run 0") for row in (2, 1))
-    assert alone.high - alone.low > both.high - both.low > 6
+    assert found.difference("run 2", "run 0") is None
+    assert found.difference("run 1", "run 0") is not None
     assert fit(runs([[1.0], [2.0], [3.0]])) is None
     assert fit({}) is None
+
+
+def test_runs_whose_seeds_no_other_has_tell_nothing_of_the_noise():
+    table = [
+        [1.0, 2.0, 4.0, None, None],
+        [1.5, 2.6, 4.1, None, None],
+        [3.0, None, None, None, None],
+        [None, None, None, 7.0, 9.0],
+        [None, None, 3.0, 8.0, None],
+    ]
+    found = fit(runs(table[:4])).difference("run 2", "run 0")
+    assert (found.pooled, found.freedom) == (2, 2)
+    # Run 4 has one seed in common with the first, one with run 3: a chain, and no noise.
+    assert fit(runs(table)).difference("run 2", "run 0").pooled == 2
 
 
 def test_seeds_that_agree_to_the_digit_make_nothing_certain():
     found = fit(runs([[95.0, 94.0, 93.5], [94.5, 93.5, 93.0]])).difference("run 0", "run 1")
     assert (found.low, found.high, found.clear) == (None, None, False)
     assert found.difference == pytest.approx(0.5)
-    assert found.basis == "3 seeds, paired, all with this difference, so without an interval"
+    assert found.basis == "3 seeds, paired, without any noise, so without an interval"

@@ -73,7 +73,7 @@ def test_the_first_section_names_every_claim_by_what_became_of_it(page):
         assert HEADS[level] in [head.words() for head in tree(page).all("h4")]
         for one in verdicts:
             assert sum(one.claim.text in item for item in listed) == 1
-    assert any(item.endswith("(one seed)") for item in listed)  # Swin and ResNet have one.
+    assert any(item.endswith("(over images of one seed)") for item in listed)  # Swin, ResNet.
 
 
 def test_without_derived_records_rows_lead_to_the_measured_ones(tmp_path):

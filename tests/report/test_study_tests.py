@@ -42,8 +42,8 @@ def test_what_an_interval_is_over_is_said():
     told = Comparison(1, 0, 2, "seeds", 3, tested=3, agreeing=2).basis
     assert told == "3 seeds, paired; clear over images in 2 of 3"
     told = Comparison(1, 0, 2, "seeds", 1, against=3, pooled=4, freedom=6).basis
-    assert told == "1 seed against 3, noise of 4 runs"
-    assert Comparison(1, 0, 2, "images", 10000).basis == "10,000 images, paired, one seed"
+    assert told == "1 seed against 3, noise of 4 runs, 6 degrees of freedom"
+    assert Comparison(1, 0, 2, "images", 10000).basis == "10,000 images, paired, of one seed"
     assert "not paired" in Comparison(1, 0, 2, "images apart", 16).basis
     assert Comparison(1, None, None, "nothing", 0).basis == "one seed, no interval"
     told = Comparison(1, None, None, "other seeds", 0).basis
@@ -51,8 +51,10 @@ def test_what_an_interval_is_over_is_said():
 
 
 def test_several_comparisons_say_once_what_they_are_over():
-    one, two = (Comparison(1, 0, 2, "seeds", count, against=2, pooled=4) for count in (1, 2))
-    assert together([one, two]) == "1 to 2 seeds each, noise of 4 runs"
-    assert together([two, two]) == "2 seeds each, noise of 4 runs"
+    one, two = (
+        Comparison(1, 0, 2, "seeds", count, against=2, pooled=4, freedom=3) for count in (1, 2)
+    )
+    assert together([one, two]) == "1 to 2 seeds each, noise of 4 runs, 3 degrees of freedom"
+    assert together([two, two]) == "2 seeds each, noise of 4 runs, 3 degrees of freedom"
     images = Comparison(1, 0, 2, "images", 10)
     assert together([two, images]) == f"{two.basis} or {images.basis}"

@@ -16,7 +16,7 @@ RECIPE = (
     *("architecture", "arguments", "image_size", "init", "epochs", "warmup_epochs", "batch"),
     *("precision", "train_images"),
 )
-"""Facts of a run in which runs of a recipe agree: they differ in what of MJP they train with."""
+"""Facts of a run in which runs of a recipe agree, as far as records tell of recipes."""
 STUDY_KINDS = (*MEASURED, "study epoch", "study difference", SUMMARY, COMPARISON)
 TRAINING = "training"
 """Where a value comes from that no evaluation measured."""
@@ -49,7 +49,9 @@ class Quantity:
 
 
 SECONDS = Quantity("epoch_seconds")
-"""Times are compared where nothing else ran beside a run, and in percent."""
+"""Times are compared where nothing else ran beside a run."""
+IN_PERCENT = (SECONDS, Quantity("mae_1d"), Quantity("mae_2d"))
+"""Times and errors of positions, whose noise goes with their size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +121,8 @@ class StudyRun:
 
     @property
     def recipe(self) -> tuple[str, ...]:
-        """Runs that agree in it are taken to scatter alike over seeds."""
-        return tuple(self._first(name) for name in RECIPE)
+        """Runs that agree in it are taken to scatter alike over seeds; empty where none is told."""
+        return tuple(self._first(name) for name in RECIPE) if self.architecture else ()
 
     @property
     def start(self) -> str:

@@ -8,6 +8,7 @@ from mjp.core.records import Record, Scalar
 from mjp.report.leaks import words
 from mjp.report.study import (
     COMPARISON,
+    IN_PERCENT,
     SECONDS,
     SUMMARY,
     Quantity,
@@ -186,15 +187,15 @@ def _of_images(record: Record, reading: Reading | None) -> Comparison | None:
 
 
 def _bare(quantity: Quantity, mine: float, other: float, over: Over) -> Comparison | None:
-    """A difference without an interval; of times, in percent."""
-    if quantity != SECONDS:
+    """A difference without an interval."""
+    if quantity not in IN_PERCENT:
         return Comparison(mine - other, None, None, over, 0)
     return Comparison(100 * (mine / other - 1), None, None, over, 0) if other else None
 
 
 def _apart(quantity: Quantity, mine: Reading, other: Reading) -> Comparison | None:
     ends = (mine.low, mine.high, other.low, other.high)
-    if None in ends or quantity == SECONDS:
+    if None in ends or quantity in IN_PERCENT:
         return _bare(quantity, mine.value, other.value, "nothing")
     low, high, their_low, their_high = (float(str(one)) for one in ends)
     images = int(min(mine.images or 0, other.images or 0))
@@ -254,15 +255,13 @@ def _comparison_record(
 
 def unit(quantity: Quantity) -> str:
     """What a difference of this is in, as one writes it after a number."""
-    if quantity == SECONDS:
+    if quantity in IN_PERCENT:
         return "%"
     for start, told in (
         ("psnr", "dB"),
         ("epochs to", "epochs"),
         ("seconds to", "s"),
         ("diff_norm", ""),
-        ("mae_1d", "patches"),
-        ("mae_2d", "cells"),
     ):
         if quantity.value.startswith(start):
             return told

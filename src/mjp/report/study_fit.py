@@ -1,8 +1,8 @@
 """`fit`: what seeds say of differences between runs, with the noise of all runs of a recipe pooled.
 
-Runs of one seed share their order of images, and do well or badly together. So each number is
+Runs of one seed share their order of images, and may do well or badly together. So each number is
 taken as run + seed + noise, fitted by least squares to all runs and seeds of a recipe (randomized
-blocks). Of two runs alone this is the paired t-test.
+blocks). Of two runs alone this is the paired t-test. The noise is taken to be the same for all.
 """
 
 import math
@@ -15,6 +15,9 @@ from scipy.special import stdtrit
 
 from mjp.report.study_tests import CONFIDENCE, Comparison
 
+LEAST_FREEDOM = 2
+"""With one degree of freedom two seeds of one run that agree by chance would decide for all runs;
+two runs with two seeds in common are compared all the same, by these."""
 ROUNDING = 1e-9
 """Noise that is no larger, as a share of the numbers, is that of floating point."""
 Values = Mapping[str, Mapping[str, float]]
@@ -45,6 +48,8 @@ class Fit:
         """How much more one run has; None where seeds do not tell."""
         ours, theirs = self.values[run], self.values[than]
         common = len(ours.keys() & theirs.keys())
+        if self.freedom < (1 if common > 1 else LEAST_FREEDOM):
+            return None
         places = list(self.values)
         one, other = places.index(run), places.index(than)
         if not self._determines(one, other):
@@ -65,9 +70,21 @@ class Fit:
             "seeds",
             common if alone else len(ours),
             against=None if alone else len(theirs),
-            pooled=0 if alone else sum(len(own) > 1 for own in self.values.values()),
+            pooled=0 if alone else self._telling(),
             freedom=self.freedom,
         )
+
+    def _telling(self) -> int:
+        """How many runs tell of the noise: those with two seeds that another such run has too."""
+        found = [set(own) for own in self.values.values()]
+        while True:
+            shared = [
+                {seed for seed in own if sum(seed in other for other in found) > 1} for own in found
+            ]
+            left = [own for own in shared if len(own) > 1]
+            if left == found:
+                return len(found)
+            found = left
 
     def _determines(self, one: int, other: int) -> bool:
         """Whether the values tell the two apart from what seeds do.

@@ -106,7 +106,7 @@ def _part(view: Derived, name: str, figures: Sequence[Drawing]) -> Iterator[str]
 def _claims(view: Derived) -> Iterator[str]:
     """All claims, by what became of them."""
     for level, verdicts in by_level(view).items():
-        told = "\n".join(_claim(one) + (" (one seed)" * one.one_seed) for one in verdicts)
+        told = "\n".join(_claim(one) + one.limits for one in verdicts)
         yield f"**{HEADS[level]}**\n\n{told}"
 
 

@@ -105,8 +105,8 @@ def _body(view: Derived, table: str, renderer: Renderer) -> Markup:
 def _runs(view: Derived, renderer: Renderer) -> Markup:
     told = renderer.paragraphs(
         f"The study “{view.study.name}” trains a model for each run and seed, and measures it. "
-        "Runs of one seed draw the same pictures in the same order, so that differences are "
-        "paired by seed; where single seeds are all there is, they are paired by picture."
+        "Runs of one seed draw the same pictures in the same order. Differences are over seeds "
+        "where several were run, and over pictures where not."
     )
     if found := by_level(view):
         told += renderer.fill("study_overview.html", levels=found, heads=HEADS)

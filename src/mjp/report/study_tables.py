@@ -38,12 +38,15 @@ PAPERS_SETTING = (
 )
 READ = (
     "Means over seeds ± standard deviation. Differences with 95 % intervals, which tell what other "
-    "seeds would give: numbers are taken as run + seed + noise, fitted to all runs of a recipe. "
-    "Its runs are taken to have the same noise, so that one of a single seed has an interval too; "
-    "and as some seeds do better than others in all runs, a difference need not be that of the "
-    "means beside it. Where seeds are too few to tell of noise: †: over images, paired, of one "
-    "seed; ‡: over images of one seed, not paired, so rather too wide; what another seed would "
-    "give is in neither. §: of different seeds, so without an interval."
+    "seeds would give on the same images: numbers are taken as run + seed + noise, fitted to all "
+    "runs of a recipe. That these have the same noise is assumed, not tested; the interval of a "
+    "run of a single seed hangs on it. As some seeds do better than others in many runs, a "
+    "difference need not be that of the means beside it. Where seeds are too few to tell of noise: "
+    "†: over images, paired, of one seed; ‡: over images of one seed, not paired, so rather too "
+    "wide; what another seed would give is in neither. §: of different seeds, so without an "
+    "interval. Many differences are tested, each by itself: of twenty without any effect, one "
+    "leaves 0 out by chance. A claim holds barely, or barely not, where an interval that "
+    "decides ends within a tenth of its half from the bound."
 )
 TITLES = {
     "ablation": "Ablation: what each part of MJP does",

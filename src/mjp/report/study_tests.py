@@ -57,35 +57,40 @@ class Comparison:
         if self.over == "seeds":
             told = self._seeds()
             if self.low is None:
-                told += ", all with this difference, so without an interval"
+                told += ", without any noise, so without an interval"
             if self.tested:
                 told += f"; clear over images in {self.agreeing} of {self.tested}"
             return told
         images = f"{self.count:,} images" if self.count else "images"
         return {
-            "images": f"{images}, paired, one seed",
-            "images apart": f"{images}, not paired, one seed",
+            "images": f"{images}, paired, of one seed",
+            "images apart": f"{images}, not paired, of one seed",
             "other seeds": "different seeds, no interval",
             "nothing": "one seed, no interval",
         }[self.over]
+
+    @property
+    def noise(self) -> str:
+        """Whose noise between seeds the interval is made of, where it is of more than two runs."""
+        return f"noise of {self.pooled} runs, {self.freedom} degrees of freedom"
 
     def _seeds(self) -> str:
         if self.against is None:
             return f"{self.count} seeds, paired"
         each = f"{self.count} seed{'s' if self.count > 1 else ''}"
         each += " each" if self.count == self.against else f" against {self.against}"
-        return f"{each}, noise of {self.pooled} runs"
+        return f"{each}, {self.noise}"
 
 
 def together(found: Sequence[Comparison]) -> str:
     """What the intervals of several comparisons are over, in words."""
-    pooled = {one.pooled for one in found if one.over == "seeds" and one.pooled}
-    if len(pooled) != 1 or not all(one.pooled for one in found):
+    noises = {one.noise for one in found if one.pooled}
+    if len(noises) != 1 or not all(one.pooled for one in found):
         return " or ".join(dict.fromkeys(one.basis for one in found))
     counts = [seeds for one in found for seeds in (one.count, one.against or one.count)]
     few, many = min(counts), max(counts)
     seeds = f"{few} to {many} seeds" if few != many else f"{few} seed{'s' if few > 1 else ''}"
-    return f"{seeds} each, noise of {pooled.pop()} runs"
+    return f"{seeds} each, {noises.pop()}"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from mjp.report.study_claims import Claim, Part, claims_of
 from mjp.report.study_derived import Compared, Derived, unit
 from mjp.report.study_tests import Comparison, together
 
+CLOSE = 0.1
+"""So much of half an interval is close."""
 Found = Sequence[tuple[Part, Compared]]
 Level = Literal["holds", "in part", "does not hold", "cannot be told"]
 HEADS: dict[Level, str] = {
@@ -41,6 +43,7 @@ class Verdict:
         sentence: with all numbers, which stand in the records.
         one_seed: an interval that decides on it is over images, which do not say what another seed
             would give.
+        close: an interval that decides on it ends close to its bound.
     """
 
     claim: Claim
@@ -48,6 +51,12 @@ class Verdict:
     sentence: str
     records: tuple[Record, ...]
     one_seed: bool
+    close: bool
+
+    @property
+    def limits(self) -> str:
+        """What weakens it, in brackets."""
+        return limits(one_seed=self.one_seed, close=self.close)
 
 
 def verdicts_of(view: Derived, table: str) -> list[Verdict]:
@@ -68,7 +77,7 @@ def judge(view: Derived, claim: Claim) -> Verdict:
     phrases = _phrases(study, measured, mixed)
     if claim.trend and len(measured) > 1:
         way = claim.trend if monotone else f"do not all {claim.trend}"
-        phrases.append(f"from each γ to the next the means {way} (single steps are not tested)")
+        phrases.append(f"from each γ to the next they {way} (single steps are not tested)")
     phrases += _gaps(study, missing)
     if mixed:
         phrases.append("✗: does not hold, ?: cannot be told")
@@ -76,8 +85,24 @@ def judge(view: Derived, claim: Claim) -> Verdict:
     records = [record for _, pair in measured for record in pair.records]
     one_seed = any(pair.comparison.over != "seeds" for _, pair in measured)
     one_seed = one_seed and level != "cannot be told"
-    limit = " (one seed)" if one_seed else ""
-    return Verdict(claim, level, f"{HEADS[level]}{limit}: {told}.", tuple(records), one_seed)
+    close = any(is_close(pair.comparison, part) for part, pair in measured)
+    close = close and level != "cannot be told"
+    head = HEADS[level] + limits(one_seed=one_seed, close=close)
+    return Verdict(claim, level, f"{head}: {told}.", tuple(records), one_seed, close)
+
+
+def limits(*, one_seed: bool, close: bool) -> str:
+    """What weakens a verdict, in brackets; empty for nothing."""
+    told = ["over images of one seed"] * one_seed + ["barely"] * close
+    return f" ({', '.join(told)})" if told else ""
+
+
+def is_close(found: Comparison, part: Part) -> bool:
+    """Whether the interval that decides ends so close to the bound that another seed may tip it."""
+    if outcome(found, part) == "open" or found.low is None or found.high is None:
+        return False
+    nearest = min(abs(found.low - part.bound), abs(found.high - part.bound))
+    return nearest < CLOSE * (found.high - found.low) / 2
 
 
 def outcome(found: Comparison, part: Part) -> Literal["holds", "fails", "open"]:
@@ -108,12 +133,10 @@ def _pair(view: Derived, part: Part) -> Compared | None:
 
 
 def _is_monotone(view: Derived, claim: Claim) -> bool:
-    """Whether the means go one way from the first run on."""
-    part = claim.parts[0]
-    names = [part.than, *(one.run for one in claim.parts if one.than == part.than)]
-    sums = [view.sum(view.study.runs.get(name), part.quantity) for name in names]
-    means = [one.spread.mean for one in sums if one is not None]
-    steps = [after - before for before, after in pairwise(means)]
+    """Whether what runs have more than the first goes one way from it on."""
+    pairs = [_pair(view, one) for one in claim.parts if one.than == claim.parts[0].than]
+    more = [0.0, *(one.comparison.difference for one in pairs if one is not None)]
+    steps = [after - before for before, after in pairwise(more)]
     return all(step > 0 if claim.trend == "rise" else step < 0 for step in steps)
 
 
@@ -164,8 +187,7 @@ def _numbers(pair: Compared, part: Part, mixed: bool) -> str:
     Args:
         mixed: some parts of the claim hold and others do not, so that each says so.
     """
-    digits = 3 if part.quantity.value.startswith("mae") else 2
-    told = difference(pair, digits).rstrip(" †‡§")
+    told = difference(pair).rstrip(" †‡§")
     number, _, interval = told.partition(" ")
     sign = {"holds": "", "fails": "✗", "open": "?"}[outcome(pair.comparison, part)]
     marks = (number, unit(part.quantity), interval, sign if mixed else "")
@@ -217,4 +239,5 @@ def _counted(level: Level, found: Sequence[Verdict]) -> str:
     told = f"{len(found)} {verbs[level][len(found) != 1]}"
     if not few:
         return told
-    return f"{told} ({'on one seed' if few == len(found) else f'{few} of them on one seed'})"
+    which = "" if few == len(found) else f"{few} of them "
+    return f"{told} ({which}over images of one seed)"
