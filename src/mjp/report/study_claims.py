@@ -47,8 +47,8 @@ class Claim:
     """What is said, by the paper or by us, and what decides on it.
 
     Args:
-        trend: the means over γ should go this way from one run to the next; the last part compares
-            the ends.
+        trend: differences from the run without a jigsaw should go this way from one γ to the next;
+            the last part compares the ends.
         ours: whether it is our own question.
     """
 
