@@ -8,6 +8,7 @@ import pytest
 from mjp.commands.study_plan import read_study
 from mjp.models.pretrained import pretrained_folder
 from mjp.report.runs import RECORDS, find_runs
+from mjp.report.study import SECONDS
 from mjp.report.study_derived import derive
 from mjp.report.study_markdown import fill_document
 from mjp.report.study_reading import studies_of
@@ -109,5 +110,7 @@ def test_the_readme_tells_what_the_records_say():
         found = view.pair(runs[name], runs["A"], quantity).comparison
         assert found.over == "seeds"
         expected.append(f"{found.difference:+.1f} [{found.low:+.1f}…{found.high:+.1f}]")
+    cost = view.pair(runs["cost-J"], runs["cost-A"], SECONDS).comparison
+    expected.append(f"{cost.difference:+.1f} % an epoch")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [one for one in expected if one not in readme] == []

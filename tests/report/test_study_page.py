@@ -11,7 +11,7 @@ from mjp.report.runs import find_runs
 from mjp.report.study import TABLES, Quantity
 from mjp.report.study_derived import derive
 from mjp.report.study_figures import draw_gamma
-from mjp.report.study_page import derived_records, summary_table
+from mjp.report.study_page import derived_records, summary_table, trained_table
 from mjp.report.study_reading import studies_of
 from mjp.report.study_tables import tables_of
 from mjp.report.study_words import HEADS, by_level
@@ -61,13 +61,13 @@ def test_every_number_stands_in_the_record_it_links_to(page):
 
 
 def test_the_glance_counts_what_holds(page):
-    assert "Of the claims that the study “paper” looks at (18 of the paper, 4 of ours):" in page
+    assert "Of the claims that the study “paper” looks at (18 of the paper, 5 of ours):" in page
 
 
 def test_the_first_section_names_every_claim_by_what_became_of_it(page):
     (study,) = studies_of(made.records(made.ALL))
     levels = by_level(derive(study))
-    assert sum(map(len, levels.values())) == 22
+    assert sum(map(len, levels.values())) == 23
     listed = [item.words() for item in tree(page).all("li")]
     for level, verdicts in levels.items():
         assert HEADS[level] in [head.words() for head in tree(page).all("h4")]
@@ -111,6 +111,18 @@ def test_the_ablation_shows_ours_and_the_papers():
     alone = cells_of(table_of(made.ALL, "ablation"), "B")
     assert alone["Top-1 − A: plain"].endswith("]")  # Seeds of the others tell of the noise.
     assert "±" not in alone["Top-1, %"]
+
+
+def test_runs_tell_how_long_they_were_trained_from_the_quickest_seed_to_the_slowest():
+    own = [one for one in made.records(made.ALL) if one.kind == "study run"]
+    times = {0: 272.4, 1: 61.0, 2: 4000.0}
+    for one in own:
+        if one.conditions["run"] == "A":
+            one.values["seconds"] = times[one.conditions["seed"]]
+    (study,) = studies_of(own)
+    table = trained_table(derive(study))
+    assert cells_of(table, "A: plain")["Time"] == "1:01 to 1:06:40"
+    assert cells_of(table, "pretrained")["Time"] == "–"
 
 
 def test_where_seeds_tell_nothing_differences_are_marked():

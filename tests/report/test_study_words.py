@@ -55,6 +55,15 @@ def test_a_gain_over_two_runs_is_judged_by_both(top1, level, head):
     assert found.records
 
 
+def test_what_localization_does_to_consistency_is_asked_beside_the_papers_table():
+    lower = {"D": {"consistency": 38.0, "seeds": made.THREE}, "J": {"consistency": 64.0}}
+    found = verdict(changed(made.ABLATION, **lower), "ablation", "Localization lowers")
+    assert (found.level, found.claim.ours) == ("holds", True)
+    assert "-0.3 in D against A, -0.9 in J against G" in found.claim.text
+    higher = verdict(made.ABLATION, "ablation", "Localization lowers")
+    assert higher.level == "does not hold"
+
+
 def test_an_interval_that_holds_zero_tells_nothing():
     noisy = [replace(run, noise=3.0, top1=60.0, seeds=(4, 5, 6)) for run in made.ABLATION]
     # Of other seeds one of twenty tests tells of a difference: here none does.
@@ -88,6 +97,23 @@ def test_at_most_is_a_bound_from_above():
     told = [outcome(Comparison(0, *ends, "seeds", 3), part) for ends in ((0, 1), (1, 3), (3, 4))]
     assert told == ["holds", "open", "fails"]
     assert outcome(Comparison(0, None, None, "nothing", 0), part) == "open"
+
+
+@pytest.mark.parametrize(
+    ("consistency", "level"), [(62.0, "cannot be told"), (40.0, "does not hold")]
+)
+def test_accuracy_kept_alone_is_no_part_of_a_gain(consistency, level):
+    plain, tuned = made.FINETUNE[1:]
+    same = replace(tuned, top1=plain.top1, consistency=consistency, noise=0.3)
+    found = verdict((plain, same), "finetune", "finetuned-mjp-0.27")
+    assert "accuracy" in found.sentence
+    assert found.level == level
+
+
+def test_where_accuracy_need_only_be_kept_some_of_it_is_a_part():
+    lost = changed((*made.ABLATION, *made.GAMMA), **{"gamma_0.5": {"top1": 50.0}})
+    found = verdict(lost, "gamma", "Accuracy is kept")
+    assert found.level == "in part"
 
 
 def test_cost_is_in_percent_and_only_of_runs_that_ran_alone():

@@ -12,7 +12,7 @@ from mjp.report import study_derived
 from mjp.report.glance import Finding
 from mjp.report.leaks import number, words
 from mjp.report.page import Column, DataTable, Renderer, Row, Section, embedded
-from mjp.report.reading import MISSING, counted
+from mjp.report.reading import MISSING, clock, counted
 from mjp.report.runs import Run
 from mjp.report.study import STUDY_KINDS, TABLES, StudyRun
 from mjp.report.study_cells import AnyColumn, Mean, Seeds, table_of
@@ -123,11 +123,14 @@ def summary_of(view: Derived) -> DataTable:
 def trained_table(view: Derived) -> DataTable:
     """How each run was trained."""
     titles = ("Run", "Model", "Image", "Start", "γ", "Epochs", "Batch", "Images", "Of validation")
-    more = ("Seeds", "Precision", "Hardware", "At a time")
-    numeric = {"γ", "Epochs", "Batch", "Images", "Of validation", "At a time"}
+    more = ("Seeds", "Precision", "Hardware", "At a time", "Time")
+    numeric = {"γ", "Epochs", "Batch", "Images", "Of validation", "At a time", "Time"}
     rows = [Row(tuple(_facts(run)), tuple(run.told.values())) for run in view.study.runs.values()]
     columns = [Column(name, name in numeric) for name in (*titles, *more)]
-    note = "“At a time”: how many runs at most shared the hardware."
+    note = (
+        "“At a time”: how many runs at most shared the hardware. “Time”: of all epochs, compiling "
+        "included and validation left out; from the quickest seed to the slowest."
+    )
     return DataTable("How the runs were trained", columns, rows, note, folded=True)
 
 
@@ -147,3 +150,5 @@ def _facts(run: StudyRun) -> Iterator[str]:
     yield words(told, "hardware") or MISSING
     together = {number(one.conditions, "parallel") for one in run.told.values()}
     yield ", ".join(f"{one:g}" for one in sorted(filter(None, together))) or MISSING
+    times = sorted(filter(None, (number(one.values, "seconds") for one in run.told.values())))
+    yield " to ".join(dict.fromkeys(map(clock, times[:1] + times[-1:]))) or MISSING

@@ -45,8 +45,9 @@ READ = (
     "†: over images, paired, of one seed; ‡: over images of one seed, not paired, so rather too "
     "wide; what another seed would give is in neither. §: of different seeds, so without an "
     "interval. Many differences are tested, each by itself: of twenty without any effect, one "
-    "leaves 0 out by chance. A claim holds barely, or barely not, where an interval that "
-    "decides ends within a tenth of its half from the bound."
+    "leaves 0 out by chance. A claim of a gain or a loss holds in part where one of several holds, "
+    "not where all that holds is that accuracy is kept. It holds barely, or barely not, where an "
+    "interval that decides ends within a tenth of its half from the bound."
 )
 TITLES = {
     "ablation": "Ablation: what each part of MJP does",

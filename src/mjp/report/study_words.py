@@ -72,7 +72,8 @@ def judge(view: Derived, claim: Claim) -> Verdict:
     outcomes = [outcome(pair.comparison, part) for part, pair in measured]
     missing = [part for part, pair in found if pair is None]
     monotone = _is_monotone(view, claim) if claim.trend and measured else True
-    level = _level(outcomes, whole=not missing and monotone)
+    kept = [part.bound < 0 for part, _ in measured]
+    level = _level(outcomes, kept, whole=not missing and monotone)
     mixed = len(set(outcomes)) > 1
     phrases = _phrases(study, measured, mixed)
     if claim.trend and len(measured) > 1:
@@ -114,15 +115,18 @@ def outcome(found: Comparison, part: Part) -> Literal["holds", "fails", "open"]:
     return "holds" if wanted else "fails" if other else "open"
 
 
-def _level(outcomes: Sequence[str], *, whole: bool) -> Level:
+def _level(outcomes: Sequence[str], kept: Sequence[bool], *, whole: bool) -> Level:
     """Of all parts together.
 
     Args:
+        kept: which parts say only that no more than so much is lost. A change that did not come is
+            not there in part because nothing was lost either.
         whole: nothing is missing, and what should rise or fall does so.
     """
     if outcomes and set(outcomes) == {"holds"} and whole:
         return "holds"
-    if "holds" in outcomes:
+    changes = [one for one, is_kept in zip(outcomes, kept, strict=True) if not is_kept]
+    if "holds" in (changes or outcomes):
         return "in part"
     return "does not hold" if "fails" in outcomes else "cannot be told"
 
