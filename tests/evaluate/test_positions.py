@@ -27,7 +27,7 @@ def test_errors_are_those_of_scikit_learns_cross_validation(table):
     found = regress(table, GRID, range(2), folds=5)
     number = np.arange(54.0)
     place = np.stack((number // 9, number % 9), axis=1)
-    for name, target in (("1d", number), ("2d", place)):
+    for name, target in (("1d", number), ("2d", place), ("row", place[:, 0]), ("col", place[:, 1])):
         errors = []
         for seed in range(2):
             folds = KFold(5, shuffle=True, random_state=seed)
@@ -51,6 +51,8 @@ def test_the_units_are_patches_and_cells(table):
     only_columns = np.stack((col, np.zeros(54)), axis=1)
     found = regress(only_columns, GRID, range(1))
     # Rows are then told by their mean, which is 1.5 cells off; columns exactly.
+    assert found["row"].mean == pytest.approx(1.5, rel=0.1)
+    assert found["col"].mean < 1e-9
     assert found["2d"].mean == pytest.approx(0.75, rel=0.1)
     assert found["1d"].mean == pytest.approx(9 * 1.5, rel=0.1)
     assert np.abs(row - row.mean()).mean() == 1.5

@@ -75,6 +75,7 @@ def robustness(folder, label="A"):
 def probe(folder, label="A"):
     facts = {"model": label, "rows": 6, "cols": 4, "dim": 32, "weights": f"w{label}"}
     values = {"mae_1d": 3.125, "mae_1d_std": 0.25, "mae_2d": 0.5, "mae_2d_std": 0.125}
+    values |= {"mae_row": 0.375, "mae_col": 0.625}
     values |= {"mae_1d_of_the_middle": 6.0, "mae_2d_of_the_middle": 1.25, "effective_rank": 12.5}
     write(folder, [Record("probe positions", facts, values)])
     plain = '<svg xmlns="http://www.w3.org/2000/svg" width="90" height="40"><rect width="9"/></svg>'

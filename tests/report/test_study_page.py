@@ -10,7 +10,7 @@ from mjp.core.records import Record
 from mjp.report.runs import find_runs
 from mjp.report.study import TABLES, Quantity
 from mjp.report.study_derived import derive
-from mjp.report.study_figures import draw_gamma
+from mjp.report.study_figures import Point, draw_curves, draw_gamma, without_far
 from mjp.report.study_page import derived_records, summary_table, trained_table
 from mjp.report.study_reading import studies_of
 from mjp.report.study_tables import tables_of
@@ -247,3 +247,25 @@ def test_a_leak_far_above_the_others_is_told_in_words(psnr, is_cut, tmp_path):
     drawing = draw_gamma(derive(study), "gamma", tmp_path)
     texts = drawing.paths[1].read_text(encoding="utf-8")
     assert (f"{psnr:.0f} at γ = 0" in texts) == is_cut
+
+
+def test_curves_of_consistency_stand_beside_what_they_are_more_than_the_baseline(tmp_path):
+    (study,) = studies_of(made.records(made.ABLATION))
+    drawing = draw_curves(derive(study), "ablation", tmp_path)
+    assert "consistency − that of A: plain, points" in drawing.paths[1].read_text(encoding="utf-8")
+    assert "intervals over seeds" in drawing.caption
+    (study,) = studies_of(made.records(made.ABLATION[:1]))
+    alone = draw_curves(derive(study), "ablation", tmp_path / "alone")
+    assert "− that of" not in alone.paths[1].read_text(encoding="utf-8")
+    assert "Right" not in alone.caption
+
+
+def test_a_line_far_from_the_others_leaves_them_room():
+    def line(*values):
+        return [Point(float(place), value, 0.5) for place, value in enumerate(values)]
+
+    near = [line(0.0, -2.0), line(0.0, 3.0), line(0.0, 1.0)]
+    low, high = without_far(near)
+    assert -2.5 > low > -3.5
+    assert 3.5 < high < 4.5
+    assert without_far([*near, line(0.0, 31.0)]) == (low, high)

@@ -110,6 +110,18 @@ def test_accuracy_kept_alone_is_no_part_of_a_gain(consistency, level):
     assert found.level == level
 
 
+def test_accuracy_kept_is_no_part_of_a_gain_that_was_not_measured():
+    records = [
+        one
+        for one in made.records(made.FINETUNE[1:])
+        if one.kind not in ("study jigsaw", "study difference")
+    ]
+    (study,) = studies_of(records)
+    (found,) = verdicts_of(derive(study), "finetune")
+    assert "was not measured" in found.sentence
+    assert found.level == "cannot be told"
+
+
 def test_where_accuracy_need_only_be_kept_some_of_it_is_a_part():
     lost = changed((*made.ABLATION, *made.GAMMA), **{"gamma_0.5": {"top1": 50.0}})
     found = verdict(lost, "gamma", "Accuracy is kept")

@@ -31,7 +31,9 @@ from mjp.models.positions import position_embeddings
 from mjp.report import paper
 from mjp.report.positions import draw_projections, draw_similarity, draw_spectrum
 
-UNITS = "1-D in patches (row × columns + column), 2-D in cells of the grid"
+UNITS = (
+    "1-D in patches (row × columns + column); 2-D in cells of the grid, the mean of row and column"
+)
 
 
 def run(options: ProbePositionsOptions) -> None:
@@ -119,7 +121,8 @@ def _table(records: list[Record], options: ProbePositionsOptions) -> Table:
         f"{options.folds} folds, mean ± std over {options.repeats} seeds\n{UNITS}"
     )
     table.add_column("model")
-    numbers(table, "grid, width", "1-D MAE", "2-D MAE", "always the middle", "effective rank")
+    numbers(table, "grid, width", "1-D MAE", "2-D MAE", "row, column")
+    numbers(table, "always the middle", "effective rank")
     if beside:
         numbers(table, "paper: 1-D, 2-D")
     for record in records:
@@ -129,6 +132,7 @@ def _table(records: list[Record], options: ProbePositionsOptions) -> Table:
             f"{conditions['rows']}×{conditions['cols']}, {conditions['dim']}",
             f"{values['mae_1d']:.3f} ± {values['mae_1d_std']:.3f}",
             f"{values['mae_2d']:.3f} ± {values['mae_2d_std']:.3f}",
+            f"{values['mae_row']:.3f}, {values['mae_col']:.3f}",
             f"{values['mae_1d_of_the_middle']:.1f}, {values['mae_2d_of_the_middle']:.2f}",
             f"{values['effective_rank']:.1f}",
         ]

@@ -45,7 +45,8 @@ def _positions(runs: Sequence[Run], renderer: Renderer) -> Markup:
         "If a linear regression can tell from an embedding where it belongs, the table has learned "
         "the grid. (An attacker does not need that: the rows of the table’s gradient are in order "
         "whatever was learned.) “Always the middle” is what not knowing anything scores; the 1-D "
-        "error counts patches in reading order, the 2-D error cells of the grid."
+        "error counts patches in reading order, the 2-D error cells of the grid, the mean of rows "
+        "and columns. A model that was also trained on mirror images may tell rows and not columns."
     )
     body += renderer.table(
         positions_table([one for run in runs for one in run.of("probe positions")])
@@ -61,7 +62,8 @@ def _positions(runs: Sequence[Run], renderer: Renderer) -> Markup:
 def positions_table(records: Sequence[Record]) -> DataTable:
     """A row for each model."""
     beside = any(paper.regression(one.conditions) for one in records)
-    titles = ["Grid, width", "1-D MAE", "2-D MAE", "Always the middle: 1-D, 2-D", "Effective rank"]
+    titles = ["Grid, width", "1-D MAE", "2-D MAE", "Of it: row, column"]
+    titles += ["Always the middle: 1-D, 2-D", "Effective rank"]
     rows = []
     for one in records:
         values, told = one.values, paper.regression(one.conditions)
@@ -73,6 +75,7 @@ def positions_table(records: Sequence[Record]) -> DataTable:
                 f"{fixed(number(values, name), 3)} ± {fixed(number(values, f'{name}_std'), 3)}"
                 for name in ("mae_1d", "mae_2d")
             ),
+            f"{fixed(number(values, 'mae_row'), 3)}, {fixed(number(values, 'mae_col'), 3)}",
             f"{fixed(number(values, 'mae_1d_of_the_middle'))}, "
             f"{fixed(number(values, 'mae_2d_of_the_middle'), 2)}",
             fixed(number(values, "effective_rank")),

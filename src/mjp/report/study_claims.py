@@ -41,6 +41,11 @@ class Part:
     side: Literal["above", "below"]
     bound: float = 0.0
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether it says only that no more than so much is lost, not that anything changes."""
+        return self.side == "above" and self.bound < 0
+
 
 @dataclass(frozen=True)
 class Claim:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,16 @@ LEAST_POINTS = 5.0
 FAR = 2.0
 """Leaks without a jigsaw that are so many times those with one are told in words: drawn to scale,
 they would leave no room for the others."""
+FAR_LINE = 3.0
+"""A line that reaches so many times as far as the usual one is cut off, for the same reason."""
+
+
+class Point(NamedTuple):
+    """Of a line with a band about it, half as wide as the band."""
+
+    x: float
+    value: float
+    half: float
 
 
 @dataclass(frozen=True)
@@ -151,56 +161,108 @@ def _draw_sums(
 
 
 def draw_curves(view: Derived, table: str, out: Path) -> Drawing | None:
-    """Consistency over the share of patches moved, a line for each run."""
-    curves: dict[str, list[tuple[float, float, float]]] = {}
-    for run in view.study.rows(table):
-        for ratio in view.study.ratios:
-            if found := view.sum(run, Quantity("consistency", ratio)):
-                own = (ratio, found.spread.mean, found.spread.sd or 0.0)
-                curves.setdefault(run.label, [(0.0, 100.0, 0.0)]).append(own)
+    """Consistency over the share of patches moved, and what it is more than the baseline's."""
+    rows = view.study.rows(table)
+    curves = {run.label: points for run in rows if (points := _consistency(view, run))}
     if not curves:
         return None
+    thans = {run.label: view.study.baseline(table, run) for run in rows}
+    more = {run.label: _more_consistent(view, run, thans[run.label]) for run in rows}
+    panels = 2 if any(more.values()) else 1
     with styled() as subplots:
         height = 4.6 + 0.24 * ((len(curves) + 1) // 2)
-        figure, axis = subplots(1, 1, figsize=(8.6, height))
+        figure, axes = subplots(1, panels, figsize=(8.6 if panels == 1 else 12.6, height),
+                                squeeze=False)  # fmt: skip
         for place, (label, points) in enumerate(curves.items()):
-            _draw_band(axis, points, label, place)
-        axis.set_xlabel("share of patches moved")
-        axis.set_title("consistency: same class as without the jigsaw, %")
-        axis.set_ylim(top=101)
-        axis.grid(alpha=0.25)
-        figure.legend(loc="outside lower center", ncols=2, **LEGEND)
+            _draw_band(axes[0, 0], points, label, place)
+            if more[label]:
+                _draw_band(axes[0, -1], more[label], label, place, alpha=0.1)
+        axes[0, 0].set_title("consistency: same class as without the jigsaw, %")
+        axes[0, 0].set_ylim(top=101)
+        if panels == 2:
+            labels = {one.label for one in thans.values() if one is not None}
+            than = labels.pop() if len(labels) == 1 else "the baseline"
+            axes[0, 1].set_title(f"consistency − that of {shortened(than, 30)}, points")
+            axes[0, 1].set_ylim(*without_far([points for points in more.values() if points]))
+            axes[0, 1].axhline(0, color="0.4", linewidth=1)
+        for axis in axes[0]:
+            axis.set_xlabel("share of patches moved")
+            axis.grid(alpha=0.25)
+        handles, names = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=1 + panels, **LEGEND)
         paths = write(figure, out, f"study-{table}-curves", dpi=DPI)
-    return Drawing(
-        tuple(paths),
-        "Consistency over the share of patches moved, a line for each run",
+    caption = (
         "Consistency over the share of patches that a jigsaw moves. Bands: standard deviation over "
-        "seeds, where there are several.",
+        "seeds, where there are several."
+    )
+    if panels == 2:
+        caption += (
+            " Right: differences to the baseline, with 95 % intervals over seeds as bands; what "
+            "lies far from the others is cut off."
+        )
+    return Drawing(
+        tuple(paths), "Consistency over the share of patches moved, a line for each run", caption
     )
 
 
+def _consistency(view: Derived, run: StudyRun) -> list[Point]:
+    """Of a run, from no patch moved on."""
+    found = [
+        Point(ratio, own.spread.mean, own.spread.sd or 0.0)
+        for ratio in view.study.ratios
+        if (own := view.sum(run, Quantity("consistency", ratio)))
+    ]
+    return [Point(0.0, 100.0, 0.0), *found] if found else []
+
+
+def _more_consistent(view: Derived, run: StudyRun, than: StudyRun | None) -> list[Point]:
+    """What a run has more than its baseline, with half of each interval that is over seeds."""
+    found = []
+    for ratio in view.study.ratios:
+        if pair := view.pair(run, than, Quantity("consistency", ratio)):
+            own = pair.comparison
+            high = own.high if own.over == "seeds" and own.high is not None else own.difference
+            found.append(Point(ratio, own.difference, high - own.difference))
+    return [Point(0.0, 0.0, 0.0), *found] if found else []
+
+
+def without_far(lines: Sequence[Sequence[Point]]) -> tuple[float, float]:
+    """Ends of an axis that shows all lines but those that would leave no room for the others."""
+    reach = [max(abs(one.value) for one in own) for own in lines]
+    usual = float(np.median(reach))
+    near = [own for own, far in zip(lines, reach, strict=True) if far <= FAR_LINE * usual]
+    ends = [one.value + side * one.half for own in near for one in own for side in (-1, 1)]
+    room = 0.06 * ((max(ends) - min(ends)) or 1.0)
+    return min(ends) - room, max(ends) + room
+
+
 def _draw_band(
-    axis: Any, points: Sequence[tuple[float, float, float]], label: str, place: int, every: int = 1
+    axis: Any,
+    points: Sequence[Point],
+    label: str,
+    place: int,
+    every: int = 1,
+    alpha: float = 0.18,
 ) -> None:
     style = look(place)
-    xs, means, sds = (np.array(one) for one in zip(*points, strict=True))
+    xs, means, halves = (np.array(one) for one in zip(*points, strict=True))
     axis.plot(xs, means, label=shortened(label, 36), markersize=5, linewidth=1.7,
               markevery=(place * every // 5, every), **style)  # fmt: skip
-    if sds.any():
-        low, high = means - sds, means + sds
-        axis.fill_between(xs, low, high, color=style["color"], alpha=0.18, linewidth=0)
+    if halves.any():
+        low, high = means - halves, means + halves
+        axis.fill_between(xs, low, high, color=style["color"], alpha=alpha, linewidth=0)
 
 
 def draw_epochs(view: Derived, table: str, out: Path) -> Drawing | None:
     """Top-1 over the epochs, mean over seeds; epochs that all seeds of a run have."""
-    curves: dict[str, list[tuple[float, float, float]]] = {}
+    curves: dict[str, list[Point]] = {}
     for run in view.study.rows(table):
         own = list(run.epochs.values())
         common = sorted(set.intersection(*(set(one) for one in own))) if own else []
         for epoch in common:
             values = [one[epoch] for one in own]
             sd = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-            curves.setdefault(run.label, []).append((float(epoch), float(np.mean(values)), sd))
+            curves.setdefault(run.label, []).append(Point(float(epoch), float(np.mean(values)), sd))
     if not curves:
         return None
     with styled() as subplots:

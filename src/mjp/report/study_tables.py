@@ -37,17 +37,19 @@ PAPERS_SETTING = (
     f"patches moved for its consistency; its script’s default is {HALF:g}."
 )
 READ = (
-    "Means over seeds ± standard deviation. Differences with 95 % intervals, which tell what other "
-    "seeds would give on the same images: numbers are taken as run + seed + noise, fitted to all "
-    "runs of a recipe. That these have the same noise is assumed, not tested; the interval of a "
-    "run of a single seed hangs on it. As some seeds do better than others in many runs, a "
-    "difference need not be that of the means beside it. Where seeds are too few to tell of noise: "
-    "†: over images, paired, of one seed; ‡: over images of one seed, not paired, so rather too "
-    "wide; what another seed would give is in neither. §: of different seeds, so without an "
-    "interval. Many differences are tested, each by itself: of twenty without any effect, one "
-    "leaves 0 out by chance. A claim of a gain or a loss holds in part where one of several holds, "
-    "not where all that holds is that accuracy is kept. It holds barely, or barely not, where an "
-    "interval that decides ends within a tenth of its half from the bound."
+    "Means over seeds ± standard deviation. Differences with 95 % intervals, which tell what "
+    "other seeds would give on the same images: each number is taken as effect of its run + "
+    "effect of its seed + noise, fitted to all runs of a recipe. That these have the same noise "
+    "is assumed, not tested; the interval of a run of a single seed hangs on it. Because effects "
+    "of seeds are taken out, a difference need not be that of the two means. Where seeds are too "
+    "few to tell of noise: †: over images, paired, of one seed; ‡: over images of one seed, not "
+    "paired, so rather too wide; what another seed would give is in neither. §: of different "
+    "seeds, so without an interval. Many differences are tested, each by itself: of twenty "
+    "without any effect, one leaves 0 out by chance. A claim of several parts holds if all do. It "
+    "holds in part if at least one gain or loss that it claims holds; that accuracy is kept does "
+    "not count by itself. It does not hold if none does and one is refuted, however many are "
+    "open. Barely: an interval that decides ends closer to the bound than a tenth of its "
+    "half-width."
 )
 TITLES = {
     "ablation": "Ablation: what each part of MJP does",

@@ -69,12 +69,11 @@ def judge(view: Derived, claim: Claim) -> Verdict:
     study = view.study
     found = [(part, _pair(view, part)) for part in claim.parts]
     measured = [(part, pair) for part, pair in found if pair is not None]
-    outcomes = [outcome(pair.comparison, part) for part, pair in measured]
+    outcomes = [(part, outcome(pair.comparison, part)) for part, pair in measured]
     missing = [part for part, pair in found if pair is None]
     monotone = _is_monotone(view, claim) if claim.trend and measured else True
-    kept = [part.bound < 0 for part, _ in measured]
-    level = _level(outcomes, kept, whole=not missing and monotone)
-    mixed = len(set(outcomes)) > 1
+    level = _level(claim, outcomes, whole=not missing and monotone)
+    mixed = len({one for _, one in outcomes}) > 1
     phrases = _phrases(study, measured, mixed)
     if claim.trend and len(measured) > 1:
         way = claim.trend if monotone else f"do not all {claim.trend}"
@@ -115,20 +114,21 @@ def outcome(found: Comparison, part: Part) -> Literal["holds", "fails", "open"]:
     return "holds" if wanted else "fails" if other else "open"
 
 
-def _level(outcomes: Sequence[str], kept: Sequence[bool], *, whole: bool) -> Level:
+def _level(claim: Claim, outcomes: Sequence[tuple[Part, str]], *, whole: bool) -> Level:
     """Of all parts together.
 
+    What is only kept does not make a claim of a gain hold in part: nothing has to happen for it.
+
     Args:
-        kept: which parts say only that no more than so much is lost. A change that did not come is
-            not there in part because nothing was lost either.
         whole: nothing is missing, and what should rise or fall does so.
     """
-    if outcomes and set(outcomes) == {"holds"} and whole:
+    found = {one for _, one in outcomes}
+    if found == {"holds"} and whole:
         return "holds"
-    changes = [one for one, is_kept in zip(outcomes, kept, strict=True) if not is_kept]
-    if "holds" in (changes or outcomes):
+    changes = any(not part.is_kept for part in claim.parts)
+    if any(one == "holds" and not (changes and part.is_kept) for part, one in outcomes):
         return "in part"
-    return "does not hold" if "fails" in outcomes else "cannot be told"
+    return "does not hold" if "fails" in found else "cannot be told"
 
 
 def _pair(view: Derived, part: Part) -> Compared | None:
