@@ -1,31 +1,13 @@
-"""torch.compile: one graph for a model, whatever the plan."""
-
-import shutil
+"""torch.compile: one graph for a model of any kind, whatever the plan."""
 
 import pytest
 import torch
 
 import mjp
-from tests.models.kinds import KINDS, VITS, Kind
+from tests.models.compiling import ONE_BLOCK, fresh_compiler, total_loss  # noqa: F401
+from tests.models.kinds import KINDS, Kind
 
-pytestmark = pytest.mark.unchecked
-
-ONE_BLOCK = {"depth": 1}
-"""A second would be traced for a second time."""
-
-
-@pytest.fixture(autouse=True)
-def _fresh_compiler():
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
-
-
-def total_loss(model):
-    def loss(images, plan):
-        return model(images, plan=plan).square().mean() + model.localization_loss(plan)
-
-    return loss
+pytestmark = [pytest.mark.unchecked, pytest.mark.usefixtures("fresh_compiler")]
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -60,31 +42,3 @@ def test_images_of_changing_size_stay_one_graph(name):
         images = torch.randn(2, 3, side, 64)
         plan = model.draw_plan(images, generator)
         torch.testing.assert_close(compiled(images, plan=plan), model(images, plan=plan))
-
-
-@pytest.mark.parametrize("letter", "ABCDEFGHIJ")
-def test_every_variant_traces_as_one_graph(letter):
-    model = mjp.wrap(VITS["plain"].build(**ONE_BLOCK), mjp.VARIANTS[letter])
-    images = VITS["plain"].images()
-    pixels = 16 if letter == "C" else None
-    plan = mjp.sample_plan(
-        model.grid_of(images), 4, 0.5, torch.Generator().manual_seed(0), pixels=pixels
-    )
-    loss = total_loss(model)
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(images, plan), loss(images, plan))
-    torch.testing.assert_close(compiled(images, None), loss(images, None))
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch's compiler for the CPU needs g++")
-def test_masked_positions_get_exactly_zero_gradient_in_generated_code_too():
-    # Without blocks, whose code takes twice as long; the average has every position matter.
-    model = mjp.wrap(VITS["plain"].build(depth=0, global_pool="avg"), mjp.VARIANTS["G"])
-    compiled = torch.compile(model, fullgraph=True)
-    images = VITS["plain"].images()
-    plan = mjp.sample_plan(mjp.PatchGrid(4, 2), 4, 0.5, torch.Generator().manual_seed(0))
-    plan = mjp.JigsawPlan(plan.grid, plan.masked[:1].repeat(4, 1), plan.source[:1].repeat(4, 1))
-    compiled(images, plan=plan).square().mean().backward()
-    gradient = model.pos_embed.grad[0, 1:].abs().sum(dim=1)
-    assert (gradient[plan.masked[0]] == 0).all()
-    assert (gradient[~plan.masked[0]] > 0).all()
