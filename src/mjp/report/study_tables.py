@@ -59,6 +59,7 @@ TITLES = {
     "finetune": "Fine-tuning a trained model",
     "cost": "Cost: time of an epoch",
     "convergence": "Convergence: how soon an accuracy is reached",
+    "repeat": "One seed trained twice",
 }
 
 Rows = Sequence[tuple[StudyRun, StudyRun | None]]
