@@ -88,8 +88,9 @@ COST = (
     Made("cost-J", "cost", "cost-A", THREE, variant="J", ratio=0.03, alone=True, noise=0.01,
          epoch_seconds=10.08),
 )  # fmt: skip
+REPEAT = (Made("again", "repeat", "A", variant="A", label="A: plain, seed 0 once more"),)
 OTHER = (Made("odd", "something-else", None, top1=12.0, consistency=20.0),)
-ALL = (*ABLATION, *GAMMA, *BACKBONES, *FINETUNE, *COST, *OTHER)
+ALL = (*ABLATION, *GAMMA, *BACKBONES, *FINETUNE, *COST, *REPEAT, *OTHER)
 
 
 def records(runs=ALL, name="paper"):

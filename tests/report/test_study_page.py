@@ -47,7 +47,7 @@ def page(tmp_path_factory):
 
 def test_every_table_has_its_section_and_other_records_show_none(page):
     found = sections(page)
-    names = ("runs", *TABLES, "table-8")
+    names = ("runs", *TABLES, "table-9")
     assert found[: 1 + len(names)] == ["glance", *(f"study-{name}" for name in names)]
     assert "something-else" in page
     assert "other" not in found

@@ -22,7 +22,7 @@ TRAINING = "training"
 """Where a value comes from that no evaluation measured."""
 TABLES = (
     *("ablation", "gamma", "backbones", "robustness"),
-    *("finetune", "cost", "convergence"),
+    *("finetune", "cost", "convergence", "repeat"),
 )
 """The tables that we have words for, in their order; others follow."""
 LARGEST = 1e12
