@@ -8,8 +8,8 @@ from PIL import Image
 
 import mjp
 from mjp.cli import main
-from mjp.evaluate.classes import imagenet_synsets
 from mjp.evaluate.confidence import subset_classes
+from mjp.models.classes import imagenet_synsets
 from tests.data.pictures import encoded, write_folder
 from tests.evaluate.subjects import records, save, tiny
 from tests.train.running import finish, torchrun
@@ -61,7 +61,7 @@ def test_accuracy_is_that_of_the_model_called_by_hand(folder):
     out = folder / "out"
     assert run("eval", "--model", folder / "m", "--data", folder / "set", *FEW, "--out", out) == 0
     from mjp.data.folder import FolderSource
-    from mjp.evaluate.subject import Subject
+    from mjp.models.subject import Subject
 
     source, subject = FolderSource(folder / "set"), Subject.of("m", model)
     cut = subject.view.transform()
@@ -363,7 +363,7 @@ def test_imagenet_a_is_judged_over_its_200_classes(folder, imagenet_model, capsy
     import torch
 
     from mjp.data.folder import FolderSource
-    from mjp.evaluate.subject import Subject
+    from mjp.models.subject import Subject
 
     names = subset_classes("imagenet_a")
     wordnet_folder(folder / "a", names[5:9])

@@ -9,7 +9,7 @@ from mjp.core.team import Team
 from mjp.data.reading import reader
 from mjp.data.source import Source
 from mjp.data.view import View
-from mjp.evaluate.subject import Subject
+from mjp.models.subject import Subject
 
 import torch  # isort: skip
 

@@ -15,7 +15,7 @@ from mjp.evaluate.confidence import (
     places_among,
 )
 from mjp.evaluate.showing import show
-from mjp.evaluate.subject import Subject
+from mjp.models.subject import Subject
 from tests.data.pictures import write_folder, write_parquet
 from tests.evaluate.subjects import ALONE, blocks, tiny
 

@@ -30,7 +30,7 @@ from mjp.evaluate.corruption import (
 )
 from mjp.evaluate.metrics import ALEXNET_ERRORS
 from mjp.evaluate.showing import show
-from mjp.evaluate.subject import Subject
+from mjp.models.subject import Subject
 from tests.data.pictures import write_folder
 from tests.evaluate.subjects import ALONE, SIZE, blocks, subject, tiny
 

@@ -12,7 +12,7 @@ from mjp.data.folder import FolderSource
 from mjp.data.reading import BLOCK
 from mjp.evaluate.jigsaw import JigsawScorer, JigsawSettings, difference, to_records
 from mjp.evaluate.showing import show
-from mjp.evaluate.subject import Subject
+from mjp.models.subject import Subject
 from tests.data.pictures import write_folder
 from tests.evaluate.subjects import ALONE, blocks, subject, tiny
 
@@ -35,9 +35,7 @@ def pixels_of(one, source):
     """The images as the model takes them, one by one and without a loader."""
     cut = one.view.transform()
     levels = torch.stack([torch.as_tensor(cut(source.picture(i))) for i in range(len(source))])
-    mean, std = (
-        torch.tensor(v)[:, None, None] for v in (one.image_format.mean, one.image_format.std)
-    )
+    mean, std = (torch.tensor(v)[:, None, None] for v in (one.inputs.mean, one.inputs.std))
     return (levels / 255 - mean) / std
 
 

@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 import mjp
 from mjp.core.errors import CheckpointError, ConfigError
 from mjp.models.backbone import MJPBackbone
-from mjp.models.opening import ModelName, architecture_of, open_model, open_models
+from mjp.models.facts import architecture_of
+from mjp.models.opening import ModelName, open_model, open_models
 
 ARGUMENTS = {"img_size": 32, "patch_size": 8, "depth": 1, "embed_dim": 24, "num_heads": 3}
 

@@ -15,7 +15,7 @@ from PIL import Image
 from mjp.core.errors import ConfigError
 from mjp.data.photographs import photograph
 from mjp.data.view import View
-from mjp.models.fingerprint import fingerprint
+from mjp.models.facts import fingerprint
 from mjp.privacy.audit import AuditSettings, Gallery, Pictures, examine, predicted, stage
 from mjp.privacy.defences import Defence, parse_defence
 from mjp.privacy.public import PublicModel

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,10 +30,8 @@ from mjp.core.team import Team, joined
 from mjp.data.source import Source
 from mjp.data.subset import drawn
 from mjp.data.view import View
-from mjp.evaluate.classes import is_imagenet
-from mjp.models.backbone import MJPBackbone
-from mjp.models.fingerprint import digest_of, fingerprint
-from mjp.models.opening import architecture_of, open_models
+from mjp.models.facts import digest_of, model_facts
+from mjp.models.opening import open_models
 from mjp.models.surface import SurfaceNames
 from mjp.privacy.audit import AuditSettings, Gallery, Pictures, check_attacks, predicted
 from mjp.privacy.defences import Defence, parse_defence
@@ -180,19 +177,9 @@ def _facts(
     team: Team,
 ) -> dict[str, Scalar]:
     """All conditions of one model's numbers, for records."""
-    model: Any = public.model
-    config = model.mjp_config if isinstance(model, MJPBackbone) else None
     surface = public.surface
     return {
-        "model": label,
-        "architecture": architecture_of(model),
-        "parameters": sum(one.numel() for one in model.parameters()),
-        "weights": fingerprint(model),
-        "mjp_ratio": None if config is None else config.ratio,
-        "mjp_positions": None if config is None else config.positions,
-        "mjp_localization": None if config is None else config.localization,
-        "mjp_pixels": None if config is None else config.pixels,
-        "imagenet": hasattr(model, "num_classes") and is_imagenet(model),
+        **model_facts(label, public.model),
         "image_size": "x".join(map(str, public.size)),
         "surface": f"{surface.patch_embedding} {surface.layout}, {surface.positions}",
         "mean": " ".join(map(str, public.mean)),

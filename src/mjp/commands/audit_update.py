@@ -8,7 +8,7 @@ from mjp.commands.audit_work import write_picture
 from mjp.commands.terminal import meter, results
 from mjp.core.errors import ConfigError
 from mjp.core.records import Record, Scalar, append_records
-from mjp.models.fingerprint import fingerprint
+from mjp.models.facts import fingerprint
 from mjp.privacy.attacking import attack
 from mjp.privacy.ledger import file_name
 from mjp.privacy.public import PublicModel

@@ -25,8 +25,8 @@ from mjp.data.source import Source
 from mjp.data.subset import Subset
 from mjp.evaluate.jigsaw import RATIOS, JigsawScorer, JigsawSettings
 from mjp.evaluate.showing import show
-from mjp.evaluate.subject import Subject
 from mjp.models.opening import RANDOM, ModelName, open_model
+from mjp.models.subject import Subject
 
 PICTURE = (375, 500)
 """Height and width of the made-up pictures: the usual size of ImageNet's."""

@@ -22,7 +22,7 @@ from mjp.evaluate.jigsaw import (
     images_shown,
     to_records,
 )
-from mjp.evaluate.subject import Subject
+from mjp.models.subject import Subject
 from mjp.report import paper
 from mjp.report.jigsaw import draw_curves
 from mjp.report.reading import with_interval

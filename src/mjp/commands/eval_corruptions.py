@@ -38,7 +38,7 @@ from mjp.evaluate.corruption import (
     corruption_record,
     summary_record,
 )
-from mjp.evaluate.subject import Subject, by_view
+from mjp.models.subject import Subject, by_view
 from mjp.report import paper
 from mjp.report.corruptions import draw_corruptions
 from mjp.report.reading import with_interval

@@ -17,7 +17,6 @@ from mjp.commands.options import EvalNaturalOptions
 from mjp.core.errors import DataError
 from mjp.core.records import Record
 from mjp.data.source import Source
-from mjp.evaluate.classes import class_outputs
 from mjp.evaluate.confidence import (
     ConfidenceScorer,
     Subset,
@@ -25,7 +24,8 @@ from mjp.evaluate.confidence import (
     places_among,
     subset_classes,
 )
-from mjp.evaluate.subject import Subject
+from mjp.models.classes import class_outputs
+from mjp.models.subject import Subject
 from mjp.report import paper
 from mjp.report.confidence import draw_response_rates
 from mjp.report.reading import with_interval

@@ -28,10 +28,10 @@ from mjp.data.reading import Reader
 from mjp.data.source import Source
 from mjp.data.subset import drawn
 from mjp.data.view import View
-from mjp.evaluate.classes import class_outputs
 from mjp.evaluate.showing import Scorer, show
-from mjp.evaluate.subject import Subject, by_view
+from mjp.models.classes import class_outputs
 from mjp.models.opening import open_models
+from mjp.models.subject import Subject, by_view
 
 SomeScorer = TypeVar("SomeScorer", bound=Scorer)
 

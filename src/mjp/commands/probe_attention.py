@@ -19,8 +19,8 @@ from mjp.core.records import Record
 from mjp.data.folder import pictures_under
 from mjp.data.source import Sample
 from mjp.evaluate.attention import AttentionMaps, attention_grid, attention_maps, last_attention
-from mjp.evaluate.subject import Subject
 from mjp.models.opening import open_models
+from mjp.models.subject import Subject
 from mjp.report.attention import draw_heads, draw_overview
 
 

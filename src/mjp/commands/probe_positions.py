@@ -14,7 +14,6 @@ from mjp.commands.terminal import meter
 from mjp.core.errors import ConfigError
 from mjp.core.ranges import check_count
 from mjp.core.records import Record, Scalar
-from mjp.evaluate.classes import is_imagenet
 from mjp.evaluate.positions import (
     Projection,
     project,
@@ -24,9 +23,8 @@ from mjp.evaluate.positions import (
     spectrum_values,
 )
 from mjp.jigsaw import PatchGrid
-from mjp.models.backbone import MJPBackbone
-from mjp.models.fingerprint import fingerprint
-from mjp.models.opening import architecture_of, open_models
+from mjp.models.facts import model_facts
+from mjp.models.opening import open_models
 from mjp.models.positions import position_embeddings
 from mjp.report import paper
 from mjp.report.positions import draw_projections, draw_similarity, draw_spectrum
@@ -82,16 +80,8 @@ def _measure(
 ) -> Record:
     seeds = range(options.seed, options.seed + options.repeats)
     errors = regress(table, grid, seeds, options.folds)
-    config = model.mjp_config if isinstance(model, MJPBackbone) else None
     conditions: dict[str, Scalar] = {
-        "model": label,
-        "architecture": architecture_of(model),
-        "mjp_ratio": None if config is None else config.ratio,
-        "mjp_positions": None if config is None else config.positions,
-        "mjp_localization": None if config is None else config.localization,
-        "mjp_pixels": None if config is None else config.pixels,
-        "imagenet": is_imagenet(model),
-        "weights": fingerprint(model),
+        **model_facts(label, model),
         "rows": grid.rows,
         "cols": grid.cols,
         "dim": table.shape[1],

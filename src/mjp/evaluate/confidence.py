@@ -17,7 +17,7 @@ from mjp.core.seeds import seed_for
 from mjp.core.team import Team
 from mjp.data.reading import BLOCK, Block
 from mjp.evaluate import metrics
-from mjp.evaluate.subject import Subject
+from mjp.models.subject import Subject
 
 Subset = Literal["imagenet_a", "imagenet_o"]
 INTERVAL_RESAMPLES = 500

@@ -16,7 +16,7 @@ from mjp.core.team import Team
 from mjp.data.corruptions import CORRUPTIONS, SEVERITIES
 from mjp.data.reading import BLOCK, Block
 from mjp.evaluate.metrics import ALEXNET_ERRORS, mean_corruption_error
-from mjp.evaluate.subject import Subject
+from mjp.models.subject import Subject
 
 NAN = float("nan")
 

@@ -20,8 +20,8 @@ from mjp.core.records import Record, Scalar
 from mjp.core.seeds import generator_for, seed_for
 from mjp.core.team import Team
 from mjp.data.reading import BLOCK, Block
-from mjp.evaluate.subject import Subject
 from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
+from mjp.models.subject import Subject
 
 _JIGSAW_VALUES = (("accuracy", 100.0), ("consistency", 100.0), ("diff_norm", 1.0))
 

@@ -112,13 +112,6 @@ def open_model(name: ModelName, size: tuple[int, int] | None = None) -> Any:
     return model.float().eval()
 
 
-def architecture_of(model: nn.Module) -> str:
-    """timm's name of a model, without tag and without ours in front; its class if it has none."""
-    config = getattr(model, "pretrained_cfg", None) or {}
-    name = config.get("architecture") or type(model).__name__
-    return str(name).removeprefix(PREFIX)
-
-
 def _build(name: ModelName, arguments: dict[str, Any]) -> Any:
     source = name.source
     if source.startswith(IMPORT):

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from timm.data import resolve_model_data_config
-from timm.layers import to_2tuple
 from torch import Tensor, nn
 
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import JigsawPlan, PatchGrid
 from mjp.models.backbone import MJPBackbone
+from mjp.models.subject import image_size_of
 from mjp.models.surface import Surface, SurfaceNames, find_surface
 
 
@@ -49,7 +49,7 @@ class PublicModel:
         if not isinstance(model, nn.Module):
             raise ConfigError(f"model must be a torch module, got {type(model).__name__}")
         told = resolve_model_data_config(model) if hasattr(model, "pretrained_cfg") else {}
-        size = size or _own_size(model) or tuple(told.get("input_size", ())[1:]) or None
+        size = size or image_size_of(model) or tuple(told.get("input_size", ())[1:]) or None
         if size is None:
             raise ConfigError(
                 f"this {type(model).__name__} does not say what size its images are; give size="
@@ -155,14 +155,3 @@ def as_public(model: nn.Module | PublicModel) -> PublicModel:
 
 def _channels(values: tuple[float, ...], images: Tensor) -> Tensor:
     return torch.tensor(values, dtype=images.dtype, device=images.device).reshape(1, 3, 1, 1)
-
-
-def _own_size(model: Any) -> tuple[int, int] | None:
-    size = getattr(getattr(model, "patch_embed", None), "img_size", None)
-    size = size or getattr(model, "img_size", None) or getattr(model, "image_size", None)
-    if size is None:
-        size = getattr(getattr(model, "config", None), "image_size", None)
-    if size is None:
-        return None
-    high, wide = to_2tuple(size)
-    return int(high), int(wide)

@@ -10,7 +10,8 @@ from torch import nn
 
 from mjp.commands.audit_options import DEFAULT_SIZE
 from mjp.core.seeds import seed_for
-from mjp.models.opening import ModelName, architecture_of, open_model, open_models
+from mjp.models.facts import architecture_of
+from mjp.models.opening import ModelName, open_model, open_models
 from mjp.privacy.public import PublicModel
 from mjp.web.refusing import RefusedError
 

@@ -14,8 +14,7 @@ from mjp.core.records import Record, Scalar
 from mjp.core.seeds import generator_for
 from mjp.data.view import View
 from mjp.jigsaw import JigsawPlan
-from mjp.models.fingerprint import fingerprint
-from mjp.models.opening import architecture_of
+from mjp.models.facts import architecture_of, fingerprint
 from mjp.privacy.attacking import ATTACKS
 from mjp.privacy.audit import (
     AuditSettings,

@@ -16,11 +16,9 @@ from mjp.core.precision import Precision
 from mjp.core.records import Scalar
 from mjp.data.batch import ImageFormat
 from mjp.data.view import View
-from mjp.evaluate.classes import is_imagenet
 from mjp.jigsaw import JigsawPlan, PatchGrid
 from mjp.models.backbone import MJPBackbone
-from mjp.models.fingerprint import fingerprint
-from mjp.models.opening import architecture_of
+from mjp.models.facts import model_facts
 
 JigsawMode = Literal["auto", "pixels"]
 DEFAULT_PATCH = 16
@@ -51,21 +49,21 @@ class Subject:
 
     Args:
         view: how pictures are cut for it.
-        image_format: how levels are normalised for it.
+        inputs: the images that it takes: their size, and how levels are normalised.
         patch: height and width in pixels of the patches that a jigsaw moves.
         plans_inside: whether the model takes the plan itself, with its unknown positions; else the
             pixels are moved before it sees them.
-        weights: a fingerprint of them, so that records of two models are never taken for one's.
+        identity: the conditions that say in records which model it is.
         runner: runs the model; compiled where that was asked for.
     """
 
     label: str
     model: Any
     view: View
-    image_format: ImageFormat
+    inputs: ImageFormat
     patch: tuple[int, int]
     plans_inside: bool
-    weights: str
+    identity: dict[str, Scalar]
     precision: Precision = "fp32"
     runner: Callable[..., tuple[Tensor, Tensor]] = run_once
 
@@ -86,15 +84,16 @@ class Subject:
         Args:
             jigsaw: `auto` gives an MJP model the plan; `pixels` moves the pixels for every model.
         """
-        told = resolve_model_data_config(model)
-        if told["input_size"][0] != 3:
-            raise ConfigError(f"{label} takes images of {told['input_size'][0]} channels, not 3")
-        shown = _own_size(model) or tuple(told["input_size"][1:])
+        described = resolve_model_data_config(model)
+        if described["input_size"][0] != 3:
+            raise ConfigError(
+                f"{label} takes images of {described['input_size'][0]} channels, not 3"
+            )
         view = View(
-            size=shown if size is None else size,
-            crop=float(told["crop_pct"] if crop is None else crop),
-            interpolation=told["interpolation"],
-            mode=told.get("crop_mode") or "center",
+            size=size or image_size_of(model) or tuple(described["input_size"][1:]),
+            crop=float(described["crop_pct"] if crop is None else crop),
+            interpolation=described["interpolation"],
+            mode=described.get("crop_mode") or "center",
         )
         inside = isinstance(model, MJPBackbone) and jigsaw == "auto"
         if inside and patch is not None and (patch, patch) != tuple(model.patch_shape()):
@@ -106,10 +105,10 @@ class Subject:
             label=label,
             model=model,
             view=view,
-            image_format=ImageFormat(view.size, tuple(told["mean"]), tuple(told["std"])),
+            inputs=ImageFormat(view.size, tuple(described["mean"]), tuple(described["std"])),
             patch=(patch, patch) if patch is not None else _patch_of(model),
             plans_inside=inside,
-            weights=fingerprint(model),
+            identity=model_facts(label, model),
             precision=precision,
         )
 
@@ -129,17 +128,8 @@ class Subject:
 
     def facts(self) -> dict[str, Scalar]:
         """What of the subject decides its numbers, for records."""
-        config = self.model.mjp_config if isinstance(self.model, MJPBackbone) else None
         return {
-            "model": self.label,
-            "architecture": architecture_of(self.model),
-            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
-            "weights": self.weights,
-            "mjp_ratio": None if config is None else config.ratio,
-            "mjp_positions": None if config is None else config.positions,
-            "mjp_localization": None if config is None else config.localization,
-            "mjp_pixels": None if config is None else config.pixels,
-            "imagenet": is_imagenet(self.model),
+            **self.identity,
             "jigsaw": self.jigsaw,
             "patch": "x".join(map(str, self.patch)),
             "image_size": "x".join(map(str, self.view.size)),
@@ -157,7 +147,7 @@ class Subject:
         self, images: UInt8[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, "batch 3 height width"]:
         """Levels as the model takes them."""
-        return self.image_format.normalize(images)
+        return self.inputs.normalize(images)
 
     def answers(
         self, images: Float[Tensor, "batch 3 height width"], plan: JigsawPlan | None = None
@@ -197,12 +187,15 @@ def by_view(subjects: Iterable[Subject]) -> dict[View, list[Subject]]:
     return groups
 
 
-def _own_size(model: Any) -> tuple[int, int] | None:
+def image_size_of(model: Any) -> tuple[int, int] | None:
+    """Height and width of the images that a model was made for, as far as it says."""
     size = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    for place in (model, getattr(model, "config", None)):
+        size = size or getattr(place, "img_size", None) or getattr(place, "image_size", None)
     if size is None:
         return None
-    high, wide = to_2tuple(size)
-    return int(high), int(wide)
+    height, width = to_2tuple(size)
+    return int(height), int(width)
 
 
 def _patch_of(model: Any) -> tuple[int, int]:

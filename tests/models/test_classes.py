@@ -4,8 +4,8 @@ import pytest
 from timm.data import ImageNetInfo
 
 from mjp.core.errors import DataError
-from mjp.evaluate.classes import class_outputs, imagenet_synsets, is_imagenet
 from mjp.evaluate.confidence import subset_classes
+from mjp.models.classes import class_outputs, imagenet_synsets, is_imagenet
 
 
 class Model:
