@@ -17,7 +17,7 @@ def test_mean_and_standard_deviation_are_those_of_a_sample():
 def test_estimates_apart_add_in_squares_each_with_its_own_side():
     found = apart(Estimate(10, 7, 11), Estimate(4, 3, 8), 500)
     assert found.difference == 6
-    assert (found.low, found.high) == (6 - 5, 6 + math.hypot(1, 1))
+    assert (found.low, found.high) == pytest.approx((6 - 5, 6 + math.hypot(1, 1)))
 
 
 def test_the_interval_apart_holds_the_truth_as_often_as_it_says():

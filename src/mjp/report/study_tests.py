@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 CONFIDENCE = 0.95
+DIGITS = 9
+"""What is worked out of records is told no finer."""
 Over = Literal["seeds", "images", "images apart", "other seeds", "nothing"]
 """What an interval is over: seeds; images, paired, of one seed; images, not paired, of one seed.
 There is none between runs of different seeds where no run tells what a seed changes, since images
@@ -45,6 +47,12 @@ class Comparison:
     freedom: int = 0
     tested: int = 0
     agreeing: int = 0
+
+    def __post_init__(self) -> None:
+        # Last digits hang on the CPU; half of a printed digit must not turn with them.
+        for name in ("difference", "low", "high"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, round(value, DIGITS))
 
     @property
     def clear(self) -> bool:
