@@ -15,7 +15,7 @@ from mjp.commands.audit_options import AuditOptions
 from mjp.commands.serve_options import ServeOptions
 from mjp.commands.study_file import RunEntry, StudyFile
 from mjp.commands.study_options import StudyOptions
-from mjp.data.settings import AugmentSettings, DataSettings
+from mjp.data.config import AugmentSettings, DataSettings
 from mjp.privacy.audit import AuditSettings
 from mjp.train.recipe import ModelSettings, OptimizerSettings, Recipe, RunSettings
 

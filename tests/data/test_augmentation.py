@@ -17,10 +17,10 @@ from torchvision.transforms import functional as vision
 from mjp.data import pixel_operations as operations
 from mjp.data.batch import ImageFormat, erase, erase_at_once, erase_one_by_one
 from mjp.data.boxes import Boxes, crop_boxes, erase_boxes
+from mjp.data.config import AugmentSettings
 from mjp.data.feed import train_transform
 from mjp.data.rand_augment import NAMES, Layer, _matrices, apply_layer, draw_layers
 from mjp.data.resampling import crop_and_resize, weights
-from mjp.data.settings import AugmentSettings
 
 FORMAT = ImageFormat((24, 24), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 FILL = torch.tensor([124, 116, 104], dtype=torch.uint8)

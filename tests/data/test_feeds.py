@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from mjp.core.errors import DataError
-from mjp.data.batch import ImageFormat
+from mjp.data.batch import Finisher, ImageFormat
+from mjp.data.config import AugmentSettings, DataSettings
 from mjp.data.folder import FolderSource
 from mjp.data.order import Batching
 from mjp.data.parquet import ParquetSource
 from mjp.data.resident import ResidentFeed
-from mjp.data.settings import AugmentSettings, DataSettings
 from mjp.data.workers import WorkerFeed, share
 from tests.data.pictures import encoded, write_folder, write_parquet
 
@@ -45,6 +45,7 @@ class FeedContract:
             augment,
             FORMAT,
             Batching(BATCH, processes, rank, passes),
+            Finisher(augment, FORMAT, len(train.classes), BATCH, 5),
             5,
             torch.device("cpu"),
         )
@@ -55,36 +56,36 @@ class FeedContract:
         batches = list(self.feed(folder).train(0, 3))
         assert [batch.step for batch in batches] == [0, 1, 2]
         for batch in batches:
-            assert batch.images.shape == (BATCH, 3, *SIZE)
-            assert batch.images.dtype == torch.float32
-            torch.testing.assert_close(batch.targets.sum(1), torch.ones(BATCH))
+            assert batch.inputs["images"].shape == (BATCH, 3, *SIZE)
+            assert batch.inputs["images"].dtype == torch.float32
+            torch.testing.assert_close(batch.inputs["targets"].sum(1), torch.ones(BATCH))
             assert batch.rows.sort().values.equal(torch.arange(BATCH))
-        assert not batches[0].images.equal(batches[1].images)
+        assert not batches[0].inputs["images"].equal(batches[1].inputs["images"])
 
     def test_a_feed_can_start_anywhere(self, folder):
         whole = list(self.feed(folder).train(0, 6))
         rest = list(self.feed(folder).train(4, 6))
         for one, other in zip(whole[4:], rest, strict=True):
             assert one.step == other.step
-            assert one.images.equal(other.images)
-            assert one.targets.equal(other.targets)
+            assert one.inputs["images"].equal(other.inputs["images"])
+            assert one.inputs["targets"].equal(other.inputs["targets"])
 
     @pytest.mark.parametrize(("processes", "passes"), [(2, 1), (1, 2), (2, 2)])
     def test_dividing_a_batch_changes_nothing_in_it(self, folder, processes, passes):
         alone = next(self.feed(folder).train(2, 3))
-        images = torch.empty_like(alone.images)
-        targets = torch.empty_like(alone.targets)
+        images = torch.empty_like(alone.inputs["images"])
+        targets = torch.empty_like(alone.inputs["targets"])
         for rank in range(processes):
             feed = self.feed(folder, rank=rank, processes=processes, passes=passes)
             parts = list(feed.train(2, 3))
             assert len(parts) == passes
             for part in parts:
                 whole = part.rows.argsort()
-                images[part.rows[whole]] = part.images[whole]
-                targets[part.rows[whole]] = part.targets[whole]
+                images[part.rows[whole]] = part.inputs["images"][whole]
+                targets[part.rows[whole]] = part.inputs["targets"][whole]
         by_row = alone.rows.argsort()
-        assert images.equal(alone.images[by_row])
-        torch.testing.assert_close(targets, alone.targets[by_row])
+        assert images.equal(alone.inputs["images"][by_row])
+        torch.testing.assert_close(targets, alone.inputs["targets"][by_row])
 
     @pytest.mark.parametrize("processes", [1, 2, 3])
     def test_validation_counts_every_image_once(self, folder, processes):
@@ -96,9 +97,9 @@ class FeedContract:
             batches = list(feed.validate())
             numbers.add(len(batches))
             for batch in batches:
-                assert batch.images.shape == (6, 3, *SIZE)
-                counted += int(batch.counted.sum())
-                labels += batch.labels[batch.counted].tolist()
+                assert batch["images"].shape == (6, 3, *SIZE)
+                counted += int(batch["counted"].sum())
+                labels += batch["labels"][batch["counted"]].tolist()
         assert counted == 13
         assert sorted(labels) == sorted(number % 3 for number in range(13))
         assert len(numbers) == 1, "every process must get as many batches"
@@ -106,7 +107,7 @@ class FeedContract:
     def test_without_mixing_targets_are_smoothed_labels(self, folder):
         augment = replace(STRONG, mixup=0.0, cutmix=0.0, smoothing=0.3)
         batch = next(self.feed(folder, augment=augment).train(0, 1))
-        assert batch.targets.unique().tolist() == pytest.approx([0.1, 0.8])
+        assert batch.inputs["targets"].unique().tolist() == pytest.approx([0.1, 0.8])
 
     @pytest.mark.parametrize("content", [b"", b"nonsense", encoded(3)[:50]])
     def test_a_corrupt_image_stops_the_feed_by_its_name(self, folder, content):
@@ -119,7 +120,7 @@ class FeedContract:
         (folder / "val" / "cat" / "002.png").write_bytes(b"junk")
         feed = self.feed(folder, skip_corrupt=True)
         assert len(list(feed.train(0, 30))) == 30
-        assert sum(int(batch.counted.sum()) for batch in feed.validate()) == 12
+        assert sum(int(batch["counted"].sum()) for batch in feed.validate()) == 12
         assert len(feed.problems) == 2
         named = " ".join(feed.problems)
         assert "bee/001.png is empty" in named
@@ -133,7 +134,7 @@ class TestWorkers(FeedContract):
         none = list(self.feed(folder, workers=0).train(0, 4))
         two = list(self.feed(folder, workers=2).train(0, 4))
         for one, other in zip(none, two, strict=True):
-            assert one.images.equal(other.images)
+            assert one.inputs["images"].equal(other.inputs["images"])
 
     def test_a_corrupt_image_in_a_worker_is_named_in_one_line(self, folder):
         (folder / "train" / "bee" / "001.png").write_bytes(b"")
@@ -163,12 +164,17 @@ class TestWorkers(FeedContract):
                 plain,
                 FORMAT,
                 Batching(BATCH, 2, rank),
+                Finisher(plain, FORMAT, len(source.classes), BATCH, 0),
                 0,
                 torch.device("cpu"),
             )
             for batch in feed.train(0, 6):
                 indices = feed.order.piece(batch.step * BATCH, BATCH)[batch.rows]
-                assert batch.targets.argmax(1).equal(torch.from_numpy(source.labels)[indices])
+                assert (
+                    batch.inputs["targets"]
+                    .argmax(1)
+                    .equal(torch.from_numpy(source.labels)[indices])
+                )
                 seen.append((batch.step, indices))
         for epoch in range(2):
             steps = range(3 * epoch, 3 * epoch + 3)
@@ -196,7 +202,7 @@ class TestResident(FeedContract):
         feed = self.feed(folder, augment=plain)
         for batch in feed.train(0, 4):
             indices = feed.order.piece(batch.step * BATCH, BATCH)[batch.rows]
-            red = (batch.images[:, 0] * 0.229 + 0.485) * 255
+            red = (batch.inputs["images"][:, 0] * 0.229 + 0.485) * 255
             expected = (9.0 * indices)[:, None, None].expand_as(red)
             torch.testing.assert_close(red, expected, atol=0.6, rtol=0)
 
@@ -214,7 +220,7 @@ class TestResident(FeedContract):
         assert not told
         assert other._pixels is before._pixels
         for one, same in zip(before.train(0, 3), other.train(0, 3), strict=True):
-            assert one.images.equal(same.images)
+            assert one.inputs["images"].equal(same.inputs["images"])
         assert other.samples == before.samples == SAMPLES
 
     @pytest.mark.parametrize("change", ["labels", "crop"])

@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 
 from mjp.core.errors import ConfigError, DataError
+from mjp.data.config import DataSettings
 from mjp.data.embedded import DigitsSource, PositionsSource
 from mjp.data.folder import FolderSource
 from mjp.data.hub import HubSource
 from mjp.data.opening import SOURCES, open_both, open_source
 from mjp.data.parquet import ParquetSource
-from mjp.data.settings import DataSettings
 from mjp.data.tars import TarSource
 from tests.data.pictures import CLASSES, encoded, pixels, write_folder, write_parquet, write_tar
 
@@ -305,7 +305,7 @@ def test_a_root_that_cannot_be_one_is_refused(tmp_path):
 def test_the_table_of_sources_has_every_name_that_settings_allow():
     from typing import get_args
 
-    from mjp.data.settings import SourceName
+    from mjp.data.config import SourceName
 
     assert set(get_args(SourceName)) == {"auto", *SOURCES}
 

@@ -227,9 +227,9 @@ def test_the_best_model_is_the_best_epochs_and_knows_its_classes(tmp_path):
     right = total = 0
     with torch.no_grad():
         for batch in feed.validate():
-            found = model(batch.images).argmax(1) == batch.labels
-            right += int((found & batch.counted).sum())
-            total += int(batch.counted.sum())
+            found = model(batch["images"]).argmax(1) == batch["labels"]
+            right += int((found & batch["counted"]).sum())
+            total += int(batch["counted"].sum())
     assert 100 * right / total == pytest.approx(end["values"]["best_top1"])
 
 

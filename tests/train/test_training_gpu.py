@@ -7,8 +7,8 @@ import torch
 
 from mjp.commands.watching import Silent
 from mjp.core.team import Team
+from mjp.data.config import AugmentSettings
 from mjp.data.embedded import PositionsSource
-from mjp.data.settings import AugmentSettings
 from mjp.train.loop import Trainer
 from mjp.train.recipe import Recipe, read_recipe
 from mjp.train.setup import make_feed, make_model

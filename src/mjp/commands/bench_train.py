@@ -22,10 +22,11 @@ from mjp.commands.watching import Silent
 from mjp.core.errors import ConfigError
 from mjp.core.records import Record, Scalar, append_records
 from mjp.core.team import Team
+from mjp.data.batch import Finisher
+from mjp.data.config import AugmentSettings
 from mjp.data.feed import train_transform
 from mjp.data.folder import FolderSource
 from mjp.data.order import Batching
-from mjp.data.settings import AugmentSettings
 from mjp.data.source import Sample, Source
 from mjp.data.workers import WorkerFeed
 from mjp.train.loop import Trainer
@@ -142,9 +143,9 @@ def _time(trainer: Trainer, batches: Iterator[Any], steps: int) -> float:
 
 def _operations(trainer: Trainer, batch: Any) -> float:
     """Floating-point operations of training on one image: forward and backward."""
-    few = batch.images[:2], batch.targets[:2]
+    few = {name: values[:2] for name, values in batch.inputs.items()}
     with FlopCounterMode(display=False) as counter:
-        classification, localization = trainer.objective(*few, None)
+        classification, localization = trainer.objective(**few)
         (classification + localization).backward()
     trainer.optimizer.zero_grad(set_to_none=True)
     return counter.get_total_flops() / 2
@@ -177,8 +178,10 @@ def time_workers(options: BenchTrainOptions, recipe: Recipe) -> Timing:
         task = bar.add_task("writing pictures", total=options.rounds + 1)
         _write_pictures(Path(folder), options.images, options.seed)
         source = FolderSource(Path(folder))
+        seed = options.seed
+        finish = Finisher(settings, form, len(source.classes), batch, seed)
         feed = WorkerFeed(
-            source, source, recipe.data, settings, form, Batching(batch), options.seed, team.device
+            source, source, recipe.data, settings, form, Batching(batch), finish, seed, team.device
         )
         theirs = create_loader(
             create_dataset("", folder),

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from mjp.data.settings import SourceName
+from mjp.data.config import SourceName
 from mjp.train.recipe import Recipe
 
 DEFAULT_RECIPE = "digits"

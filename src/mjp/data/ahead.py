@@ -54,7 +54,7 @@ def prepared_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[B
             batch, event = item
             current = torch.cuda.current_stream(device)
             current.wait_event(event)
-            for tensor in (batch.images, batch.targets):
+            for tensor in batch.inputs.values():
                 tensor.record_stream(current)
             yield batch
     finally:

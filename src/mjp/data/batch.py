@@ -1,6 +1,6 @@
-"""`Batch`, and the last steps to it, common to all feeds: normalise, erase, mix, soften labels."""
+"""`Batch`, and the last steps to one of classification: normalise, erase, mix, soften labels."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mjp.core.seeds import generator_for, seed_for
 from mjp.data.boxes import Boxes, erase_boxes
-from mjp.data.settings import AugmentSettings
+from mjp.data.config import AugmentSettings
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,24 +21,22 @@ class Batch:
     """What one pass of one process trains on.
 
     Args:
-        targets: a distribution over the classes for each image.
+        inputs: what the task's loss takes, by name; for classification `images`, and `targets`, a
+            distribution over the classes for each image.
         step: the training step, from 0.
         rows: which rows of the step's whole batch these are; on the host.
     """
 
-    images: Float[Tensor, "batch 3 height width"]
-    targets: Float[Tensor, "batch classes"]
+    inputs: dict[str, Tensor]
     step: int
     rows: Int64[Tensor, " batch"]
 
 
-@dataclass(frozen=True, eq=False)
-class EvalBatch:
-    """Validation images; the last batches are filled up with images that do not count."""
-
-    images: Float[Tensor, "batch 3 height width"]
-    labels: Int64[Tensor, " batch"]
-    counted: Bool[Tensor, " batch"]
+Finish = Callable[
+    [UInt8[Tensor, "batch 3 height width"], Int64[Tensor, " batch"], int, Int64[Tensor, " batch"]],
+    dict[str, Tensor],
+]
+"""From augmented bytes, labels, the step and its rows to a batch's inputs: a task's own part."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class ImageFormat:
 
 
 class Finisher:
-    """Turns augmented bytes into the batch that the model is trained on.
+    """Turns augmented bytes into the images and targets that a classifier is trained on.
 
     Everything drawn is drawn for the whole batch of the step, from the seed and the step, and then
     taken by rows: so it does not depend on how the batch is divided.
@@ -101,7 +99,7 @@ class Finisher:
         labels: Int64[Tensor, " batch"],
         step: int,
         rows: Int64[Tensor, " batch"],
-    ) -> Batch:
+    ) -> dict[str, Tensor]:
         normal = self._format.normalize(images)
         if self._settings.erasing:
             generator = generator_for(self._seed, "erasing", step=step)
@@ -115,7 +113,7 @@ class Finisher:
         else:
             with _numpy_seeded(seed_for(self._seed, "mix", step=step)):
                 normal, targets = self._mix(normal, labels)
-        return Batch(normal, targets, step, rows)
+        return {"images": normal, "targets": targets}
 
 
 def erase(

@@ -9,11 +9,12 @@ import torch
 from PIL import Image
 from timm.data import create_transform
 from timm.data.auto_augment import RandAugment, posterize
+from torch import Tensor
 
 from mjp.core.errors import DataError
-from mjp.data.batch import Batch, EvalBatch, Finisher, ImageFormat
+from mjp.data.batch import Batch, Finish, ImageFormat
+from mjp.data.config import AugmentSettings, DataSettings
 from mjp.data.order import Batching, SampleOrder
-from mjp.data.settings import AugmentSettings, DataSettings
 from mjp.data.source import Source
 from mjp.data.view import View
 
@@ -26,6 +27,7 @@ class Feed(ABC):
 
     Args:
         batching: how a step's batch is divided; this process gets its own part.
+        finish: makes a batch's inputs of augmented images and their labels.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Feed(ABC):
         augment: AugmentSettings,
         image_format: ImageFormat,
         batching: Batching,
+        finish: Finish,
         seed: int,
         device: torch.device,
     ) -> None:
@@ -50,7 +53,7 @@ class Feed(ABC):
         self.problems: dict[str, None] = {}
         """What could not be read so far, each once; only ever filled with `skip_corrupt`."""
         self.order = SampleOrder(len(train), train.order, seed, augment.repeats)
-        self.finish = Finisher(augment, image_format, len(train.classes), batching.batch, seed)
+        self.finish = finish
 
     @property
     def samples(self) -> int:
@@ -74,9 +77,10 @@ class Feed(ABC):
         """The batches of these steps, pass by pass."""
 
     @abstractmethod
-    def validate(self) -> Iterator[EvalBatch]:
-        """This process's share of the validation images, in batches of one size and as many as
-        every other process gets."""
+    def validate(self) -> Iterator[dict[str, Tensor]]:
+        """This process's share of the validation set, in batches of one size and as many as every
+        other process gets: `images`, `labels`, and which are `counted`, for the last are filled up.
+        """
 
     def report(self, problems: list[str]) -> None:
         """Stops at an unreadable image, or notes it where they are to be skipped."""

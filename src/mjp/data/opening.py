@@ -6,11 +6,11 @@ from types import MappingProxyType
 from typing import Literal
 
 from mjp.core.errors import ConfigError, DataError
+from mjp.data.config import DataSettings, SourceName
 from mjp.data.embedded import DigitsSource, PositionsSource
 from mjp.data.folder import FolderSource, has_pictures
 from mjp.data.hub import HubSource
 from mjp.data.parquet import ParquetSource
-from mjp.data.settings import DataSettings, SourceName
 from mjp.data.source import Source
 from mjp.data.tars import TarSource
 

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from mjp.data.config import AugmentSettings
 from mjp.data.pixel_operations import OPERATIONS, affine
-from mjp.data.settings import AugmentSettings
 
 GEOMETRIC = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 NAMES = (*OPERATIONS, *GEOMETRIC)

@@ -14,7 +14,7 @@ from torch import Tensor
 from mjp.core.errors import ConfigError, DataError
 from mjp.core.seeds import generator_for
 from mjp.data.ahead import prepared_ahead
-from mjp.data.batch import Batch, EvalBatch
+from mjp.data.batch import Batch
 from mjp.data.boxes import Boxes, crop_boxes
 from mjp.data.decoding import Decoder, collate, collate_list, loader, tickets
 from mjp.data.feed import Feed, Progress, eval_transform
@@ -106,9 +106,9 @@ class ResidentFeed(Feed):
             for index in range(self.batching.passes):
                 rows = self.batching.rows(index)
                 images, labels = self._augmented(draws, rows)
-                yield self.finish(images, labels, step, rows)
+                yield Batch(self.finish(images, labels, step, rows), step, rows)
 
-    def validate(self) -> Iterator[EvalBatch]:
+    def validate(self) -> Iterator[dict[str, Tensor]]:
         batching = self.batching
         samples = len(self._val_labels)
         own, count = share(samples, batching.processes, batching.rank, batching.chunk)
@@ -118,7 +118,8 @@ class ResidentFeed(Feed):
         ):
             place = numbers.to(self.device)
             images = self.format.normalize(self._val_images[place])
-            yield EvalBatch(images, self._val_labels[place], counts.to(self.device))
+            labels = self._val_labels[place]
+            yield {"images": images, "labels": labels, "counted": counts.to(self.device)}
 
     def _draw(self, step: int) -> Draws:
         batch, augment = self.batching.batch, self.augment

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mjp.data.batch import Batch, EvalBatch
+from mjp.data.batch import Batch
 from mjp.data.decoding import Decoded, Decoder, Ticket, collate, loader, tickets
 from mjp.data.feed import Feed, Progress, eval_transform, train_transform
 
@@ -27,9 +27,10 @@ class WorkerFeed(Feed):
         for number, part in enumerate(moved(decoded, self.device)):
             step, index = divmod(number + start * passes, passes)
             self.report(part.problems)
-            yield self.finish(part.images, part.labels, step, self.batching.rows(index))
+            rows = self.batching.rows(index)
+            yield Batch(self.finish(part.images, part.labels, step, rows), step, rows)
 
-    def validate(self) -> Iterator[EvalBatch]:
+    def validate(self) -> Iterator[dict[str, Tensor]]:
         transform = eval_transform(self.augment, self.format)
         decoder = Decoder(self.val_source, transform, self.seed, replace=False)
         chunk, processes, rank = self.batching.chunk, self.batching.processes, self.batching.rank
@@ -43,7 +44,8 @@ class WorkerFeed(Feed):
             counted = (places < count) & torch.tensor(part.readable)
             seen += len(part.labels)
             images = self.format.normalize(part.images)
-            yield EvalBatch(images, part.labels, counted.to(self.device))
+            counted = counted.to(self.device)
+            yield {"images": images, "labels": part.labels, "counted": counted}
 
     def _batches(self, start: int, stop: int) -> Iterator[list[Ticket]]:
         """Tickets of this process's images, pass by pass; streams are read epoch by epoch."""

@@ -132,7 +132,7 @@ class Trainer:
             plan = self._plan(batch)
             begin_pass(self.recipe.run.compile)
             with synchronised(self.forward, index == passes - 1):
-                classification, localization = self.forward(batch.images, batch.targets, plan)
+                classification, localization = self.forward(**batch.inputs, plan=plan)
                 total = classification + weight * localization
                 (total / passes).backward()
             sums += torch.stack((classification, localization, total)).detach() / passes
@@ -158,7 +158,7 @@ class Trainer:
             return None
         generator = generator_for(self.recipe.run.seed, "jigsaw", step=batch.step)
         # As many images as the step has, without their memory: only their shape is looked at.
-        everyone = batch.images[:1].expand(self.recipe.run.batch, -1, -1, -1)
+        everyone = batch.inputs["images"][:1].expand(self.recipe.run.batch, -1, -1, -1)
         plan = self.model.draw_plan(everyone, generator)
         if plan is None or len(batch.rows) == self.recipe.run.batch:
             return plan

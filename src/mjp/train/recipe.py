@@ -9,7 +9,7 @@ from typing import Any, Literal
 from mjp.core.configuration import flatten, from_mapping, read_toml
 from mjp.core.errors import ConfigError
 from mjp.core.ranges import check_at_least, check_count, check_ratio
-from mjp.data.settings import AugmentSettings, DataSettings
+from mjp.data.config import AugmentSettings, DataSettings
 from mjp.models.config import VARIANTS, MJPConfig
 from mjp.train.weighting import LocalizationWeight
 

@@ -11,7 +11,7 @@ from timm.models import is_model_in_modules, split_model_name_tag
 from mjp.core.errors import CheckpointError, ConfigError
 from mjp.core.seeds import seed_for
 from mjp.core.team import Team
-from mjp.data.batch import ImageFormat
+from mjp.data.batch import Finisher, ImageFormat
 from mjp.data.feed import Feed
 from mjp.data.order import Batching
 from mjp.data.resident import ResidentFeed
@@ -108,14 +108,15 @@ def image_format(recipe: Recipe, model: Any) -> ImageFormat:
 
 def make_feed(recipe: Recipe, model: Any, train: Source, val: Source, team: Team) -> Feed:
     """The feed that the recipe asks for, of this process's part of each batch."""
-    run = recipe.run
+    run, form = recipe.run, image_format(recipe, model)
     return FEEDS[recipe.data.feed](
         train,
         val,
         recipe.data,
         recipe.augment,
-        image_format(recipe, model),
+        form,
         Batching(run.batch, team.size, team.rank, run.accumulation),
+        Finisher(recipe.augment, form, len(train.classes), run.batch, run.seed),
         run.seed,
         team.device,
     )

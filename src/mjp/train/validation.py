@@ -30,11 +30,11 @@ def validate(objective: nn.Module, feed: Feed, team: Team, compiled: Compile) ->
     sums = torch.zeros(4, dtype=torch.float64, device=team.device)
     for batch in feed.validate():
         begin_pass(compiled)
-        logits = objective(batch.images)
-        counted = batch.counted.double()
+        logits = objective(batch["images"])
+        counted = batch["counted"].double()
         best = logits.topk(min(5, logits.shape[1]), dim=1).indices
-        right = best == batch.labels[:, None]
-        loss = F.cross_entropy(logits, batch.labels, reduction="none").double()
+        right = best == batch["labels"][:, None]
+        loss = F.cross_entropy(logits, batch["labels"], reduction="none").double()
         sums += torch.stack(
             (
                 (right[:, 0] * counted).sum(),
