@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-import tyro
 
 import mjp
-from mjp.cli import _chosen_recipe, _spelled_out, _verbs
+from mjp.catalog import verbs
+from mjp.cli import parse
 from mjp.commands import options
 from mjp.commands.study_options import StudyOptions
 from mjp.commands.study_plan import read_study
@@ -128,11 +128,7 @@ def test_the_commands_it_shows_can_be_parsed(command):
     arguments = words[words.index("mjp") + 1 :]
     if "RECIPE" in arguments or "--resume" in arguments:
         pytest.skip("needs a run, or names no recipe in particular")
-    arguments = _spelled_out(arguments)
-    name, recipe = _chosen_recipe(arguments)
-    parsed = tyro.cli(_verbs(name, recipe), args=arguments)
-    if isinstance(parsed, options.TrainOptions | options.CheckOptions):
-        assert parsed.name == name
+    parsed = parse(arguments, verbs())[1]
     if isinstance(parsed, StudyOptions):
         assert read_study(parsed.name, parsed.root or "/data").chosen(parsed.only, parsed.without)
 

@@ -1,85 +1,31 @@
-"""The command line: `mjp VERB …`. Parses with light imports only, then loads the verb asked for."""
+"""The command line: `mjp VERB …`. Finds the verb and its recipe, parses, runs, words errors."""
 
 import os
 import sys
-from importlib import import_module
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import replace
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args
 
 import tyro
 from tyro.conf import subcommand
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    UnsupportedTypeAnnotationError,
+)
 
 from mjp import __version__
-from mjp.commands.audit_options import AuditOptions
-from mjp.commands.options import (
-    DEFAULT_RECIPE,
-    BenchAuditOptions,
-    BenchEvalOptions,
-    BenchPlanOptions,
-    BenchStepOptions,
-    BenchTrainOptions,
-    CheckOptions,
-    DemoOptions,
-    EvalAccuracyOptions,
-    EvalCorruptionsOptions,
-    EvalNaturalOptions,
-    EvalOutliersOptions,
-    ProbeAttentionOptions,
-    ProbePositionsOptions,
-    ReportOptions,
-    TrainOptions,
-)
-from mjp.commands.serve_options import ServeOptions
-from mjp.commands.study_options import StudyOptions
+from mjp.catalog import GROUPS, verbs
+from mjp.commands.options import DEFAULT_RECIPE
 from mjp.core.errors import CheckpointError, ConfigError, MjpError
 from mjp.core.interruption import StoppedError
-from mjp.train.recipe import Recipe, read_recipe, with_variant
+from mjp.core.verbs import Verb
+from mjp.train.recipe import read_recipe, with_variant
 from mjp.train.runs import recipe_of_run
 
-Bench = (
-    Annotated[BenchStepOptions, subcommand("step")]
-    | Annotated[BenchPlanOptions, subcommand("plan")]
-    | Annotated[BenchTrainOptions, subcommand("train")]
-    | Annotated[BenchEvalOptions, subcommand("eval")]
-    | Annotated[BenchAuditOptions, subcommand("audit")]
-)
-
-Eval = (
-    Annotated[EvalAccuracyOptions, subcommand("accuracy")]
-    | Annotated[EvalCorruptionsOptions, subcommand("corruptions")]
-    | Annotated[EvalNaturalOptions, subcommand("imagenet-a")]
-    | Annotated[EvalOutliersOptions, subcommand("imagenet-o")]
-)
-
-Probe = (
-    Annotated[ProbePositionsOptions, subcommand("positions")]
-    | Annotated[ProbeAttentionOptions, subcommand("attention")]
-)
-
-_FIRST = {"eval": "accuracy", "probe": "positions"}
-"""What a verb does where it is not told: `mjp eval --model …` is `mjp eval accuracy --model …`."""
-
-_RUNNERS = {
-    DemoOptions: "mjp.commands.demo",
-    TrainOptions: "mjp.commands.train",
-    CheckOptions: "mjp.commands.check",
-    BenchStepOptions: "mjp.commands.bench_step",
-    BenchPlanOptions: "mjp.commands.bench_plan",
-    BenchTrainOptions: "mjp.commands.bench_train",
-    BenchEvalOptions: "mjp.commands.bench_eval",
-    EvalAccuracyOptions: "mjp.commands.eval_accuracy",
-    EvalCorruptionsOptions: "mjp.commands.eval_corruptions",
-    EvalNaturalOptions: "mjp.commands.eval_natural",
-    EvalOutliersOptions: "mjp.commands.eval_outliers",
-    ProbePositionsOptions: "mjp.commands.probe_positions",
-    ProbeAttentionOptions: "mjp.commands.probe_attention",
-    AuditOptions: "mjp.commands.audit",
-    ReportOptions: "mjp.commands.report",
-    BenchAuditOptions: "mjp.commands.bench_audit",
-    ServeOptions: "mjp.web.serving",
-    StudyOptions: "mjp.commands.study",
-}
-
-_EXTRAS = {
+EXTRAS = {
     "matplotlib": "evaluate",
     "umap": "evaluate",
     "imagecorruptions": "evaluate",
@@ -103,75 +49,87 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments == ["--version"]:
         print(f"mjp {__version__}")
         sys.exit(DONE)
-    arguments = _spelled_out(arguments)
     try:
-        name, recipe = _chosen_recipe(arguments)
+        verb, options = parse(arguments, verbs())
+        verb.run(options)
     except MjpError as error:
-        sys.exit(_failed(error))
+        sys.exit(_fail(error))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").split(".")[0]
+        if package not in EXTRAS:
+            raise
+        extra = "demo" if arguments[:1] == ["demo"] else EXTRAS[package]
+        _complain(f"this needs {package}: pip install 'mjp[{extra}]'")
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(FAILED)
+    except OSError as error:
+        _complain(str(error))
+        sys.exit(FAILED)
+    sys.exit(DONE)
+
+
+def _with_job(arguments: list[str], known: Sequence[Verb]) -> list[str]:
+    """The arguments with the first job of a verb put in, where they name none."""
+    jobs = [verb.name.split()[1] for verb in known if verb.name.split()[:-1] == arguments[:1]]
+    following = arguments[1:2]
+    bare = not following or following[0].startswith("-")
+    if not jobs or not bare or arguments[0] == "bench":
+        return arguments
+    return [arguments[0], jobs[0], *arguments[1:]]
+
+
+def parse(arguments: list[str], known: Sequence[Verb]) -> tuple[Verb, Any]:
+    """The verb that the arguments name, and its options."""
+    arguments = _with_job(arguments, known)
+    groups: dict[str, list[Any]] = {}
+    for verb in known:
+        word, _, job = verb.name.partition(" ")
+        chosen: Any = verb.options
+        settings: dict[str, Any] = {}
+        if verb.takes_recipe and arguments[:1] == [word]:
+            settings["default"] = _with_recipe(verb, arguments)
+        groups.setdefault(word, []).append(Annotated[chosen, subcommand(job or word, **settings)])
+    choices = [
+        jobs[0]
+        if len(jobs) == 1
+        else Annotated[Union[tuple(jobs)], subcommand(word, description=GROUPS[word])]  # noqa: UP007
+        for word, jobs in groups.items()
+    ]
     options = tyro.cli(
-        _verbs(name, recipe),
+        Union[tuple(choices)],  # type: ignore[arg-type]  # noqa: UP007
         prog="mjp",
         description="Vision transformers with Masked Jigsaw Puzzle position embeddings.",
         args=arguments,
+        registry=_registry(),
     )
-    sys.exit(_run(options, name))
+    verb = next(verb for verb in known if type(options) is verb.options)
+    if verb.takes_recipe and options.name != _recipe_name(arguments):
+        raise ConfigError(
+            f"name the recipe before its flags: mjp {verb.name} {options.name} --flag value"
+        )
+    return verb, options
 
 
-def _spelled_out(arguments: list[str]) -> list[str]:
-    """The arguments with what a verb does by default put in, but for a plea for help."""
-    verb, following = arguments[:1], arguments[1:2]
-    bare = not following or following[0].startswith("-")
-    if not verb or verb[0] not in _FIRST or not bare or following in (["-h"], ["--help"]):
-        return arguments
-    return [*verb, _FIRST[verb[0]], *arguments[1:]]
+def _with_recipe(verb: Verb, arguments: list[str]) -> Any:
+    """The verb's options with the values of the recipe that the arguments name."""
+    name, out = _recipe_name(arguments), _value_of(arguments, "--out")
+    if arguments[1:2] != [name] and "--resume" in arguments and out is not None:
+        return verb.options(name=name, recipe=recipe_of_run(out))
+    recipe, variant = read_recipe(name), _value_of(arguments, "--variant")
+    if variant is not None:
+        recipe = with_variant(recipe, variant)
+    return verb.options(name=name, recipe=recipe)
 
 
-def _verbs(name: str, recipe: Recipe) -> Any:
-    """The verbs; those that take a recipe have its values as defaults of their flags."""
-    training = TrainOptions(name=name, recipe=recipe)
-    checking = CheckOptions(name=name, recipe=recipe)
-    return (
-        Annotated[DemoOptions, subcommand("demo")]
-        | Annotated[TrainOptions, subcommand("train", default=training)]
-        | Annotated[CheckOptions, subcommand("check", default=checking)]
-        | Annotated[
-            Eval,
-            subcommand(
-                "eval",
-                description="Measure models: accuracy and jigsaws (the default), corruptions, "
-                "ImageNet-A, ImageNet-O.",
-            ),
-        ]
-        | Annotated[
-            Probe,
-            subcommand(
-                "probe",
-                description="Look into models: what their position embeddings learned (the "
-                "default), where they attend.",
-            ),
-        ]
-        | Annotated[AuditOptions, subcommand("audit")]
-        | Annotated[StudyOptions, subcommand("study")]
-        | Annotated[ReportOptions, subcommand("report")]
-        | Annotated[ServeOptions, subcommand("serve")]
-        | Annotated[
-            Bench, subcommand("bench", description="Measure what MJP costs, as a ratio in one run.")
-        ]
-    )
-
-
-def _chosen_recipe(arguments: list[str]) -> tuple[str, Recipe]:
+def _recipe_name(arguments: list[str]) -> str:
     """The recipe that the arguments name, so that flags can then change its values."""
-    if not arguments or arguments[0] not in ("train", "check"):
-        return DEFAULT_RECIPE, Recipe()
     named = len(arguments) > 1 and not arguments[1].startswith("-")
-    name = arguments[1] if named else DEFAULT_RECIPE
-    out = _value_of(arguments, "--out")
-    if not named and "--resume" in arguments and out is not None:
-        return name, recipe_of_run(out)
-    recipe = read_recipe(name)
-    variant = _value_of(arguments, "--variant")
-    return name, recipe if variant is None else with_variant(recipe, variant)
+    return arguments[1] if named else DEFAULT_RECIPE
 
 
 def _value_of(arguments: list[str], flag: str) -> str | None:
@@ -183,35 +141,39 @@ def _value_of(arguments: list[str], flag: str) -> str | None:
     return None
 
 
-def _run(options: Any, name: str) -> int:
-    try:
-        if isinstance(options, TrainOptions | CheckOptions) and options.name != name:
-            raise ConfigError(
-                f"name the recipe before its flags: mjp train {options.name} --flag value"
-            )
-        import_module(_RUNNERS[type(options)]).run(options)
-    except MjpError as error:
-        return _failed(error)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] not in _EXTRAS:
-            raise
-        package = error.name.split(".")[0]
-        extra = "demo" if isinstance(options, DemoOptions) else _EXTRAS[package]
-        _complain(f"this needs {package}: pip install 'mjp[{extra}]'")
-        return FAILED
-    except KeyboardInterrupt:
-        _complain("interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()
-        return FAILED
-    except OSError as error:
-        _complain(str(error))
-        return FAILED
-    return DONE
+def _registry() -> ConstructorRegistry:
+    """Shows and reads `X | None` as X or `none`, as TOML files do."""
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def optional(
+        info: PrimitiveTypeInfo,
+    ) -> PrimitiveConstructorSpec[Any] | UnsupportedTypeAnnotationError | None:
+        kinds, none = get_args(info.type), "none"
+        if info.type_origin not in (Union, UnionType) or NoneType not in kinds:
+            return None
+        if str in kinds:  # There `none` may be a name.
+            none = "None"
+        inner: Any = Union[tuple(kind for kind in kinds if kind is not NoneType)]  # noqa: UP007
+        spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(inner, info.markers))
+        if not isinstance(spec, PrimitiveConstructorSpec):
+            return spec
+        return replace(
+            spec,
+            instance_from_str=lambda texts: (
+                None if texts == [none] else spec.instance_from_str(texts)
+            ),
+            is_instance=lambda value: value is None or spec.is_instance(value),
+            str_from_instance=lambda value: (
+                [none] if value is None else spec.str_from_instance(value)
+            ),
+            choices=None if spec.choices is None else (*spec.choices, none),
+        )
+
+    return registry
 
 
-def _failed(error: MjpError) -> int:
+def _fail(error: MjpError) -> int:
     """Says what went wrong; the exit status for it."""
     if isinstance(error, StoppedError):
         _complain(str(error))

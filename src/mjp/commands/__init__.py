@@ -1,1 +1,44 @@
-"""What each verb of the command line does. `options` is light; the verbs import what they need."""
+"""What the verbs do that have not moved to their rooms yet."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from mjp.commands import options
+from mjp.commands.audit_options import AuditOptions
+from mjp.commands.serve_options import ServeOptions
+from mjp.commands.study_options import StudyOptions
+from mjp.core.verbs import Verb
+
+
+def _runner(module: str) -> Callable[[Any], None]:
+    def run(chosen: Any) -> None:
+        import_module(module).run(chosen)
+
+    return run
+
+
+def _verb(name: str, kind: type, module: str) -> Verb:
+    return Verb(name, kind, _runner(f"mjp.{module}"), takes_recipe=name in ("train", "check"))
+
+
+VERBS = (
+    _verb("demo", options.DemoOptions, "commands.demo"),
+    _verb("train", options.TrainOptions, "commands.train"),
+    _verb("check", options.CheckOptions, "commands.check"),
+    _verb("eval accuracy", options.EvalAccuracyOptions, "commands.eval_accuracy"),
+    _verb("eval corruptions", options.EvalCorruptionsOptions, "commands.eval_corruptions"),
+    _verb("eval imagenet-a", options.EvalNaturalOptions, "commands.eval_natural"),
+    _verb("eval imagenet-o", options.EvalOutliersOptions, "commands.eval_outliers"),
+    _verb("probe positions", options.ProbePositionsOptions, "commands.probe_positions"),
+    _verb("probe attention", options.ProbeAttentionOptions, "commands.probe_attention"),
+    _verb("audit", AuditOptions, "commands.audit"),
+    _verb("study", StudyOptions, "commands.study"),
+    _verb("report", options.ReportOptions, "commands.report"),
+    _verb("serve", ServeOptions, "web.serving"),
+    _verb("bench step", options.BenchStepOptions, "commands.bench_step"),
+    _verb("bench plan", options.BenchPlanOptions, "commands.bench_plan"),
+    _verb("bench train", options.BenchTrainOptions, "commands.bench_train"),
+    _verb("bench eval", options.BenchEvalOptions, "commands.bench_eval"),
+    _verb("bench audit", options.BenchAuditOptions, "commands.bench_audit"),
+)

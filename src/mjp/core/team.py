@@ -60,6 +60,21 @@ class Team:
             dist.barrier()
 
 
+def choose_device(name: str | None) -> torch.device:
+    """The device asked for, or the best there is."""
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"{name!r} is no device of torch; try cpu or cuda") from error
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ConfigError(f"torch cannot use device {name} here ({error}); use cpu") from error
+    return device
+
+
 @contextmanager
 def joined(device: torch.device, minutes: float = 30) -> Iterator[Team]:
     """The team that torchrun started, or this process alone.

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from mjp.core.bootstrap import LEVEL, estimates
 from mjp.core.errors import DataError
 from mjp.core.records import Scalar
 from mjp.core.seeds import seed_for
+from mjp.core.statistics import LEVEL, estimates
 from mjp.core.team import Team
 from mjp.data.reading import BLOCK, Block
 from mjp.evaluate import metrics
@@ -94,7 +94,7 @@ def natural_values(
             100 * metrics.calibration_error(*chosen),
         )
 
-    accuracy = estimates(correct.astype(float)[:, None], seed_for(seed, "bootstrap"))[0]
+    accuracy = estimates(correct.astype(float)[:, None])[0]
     values: dict[str, Scalar] = {
         **accuracy.scaled(100.0).values("accuracy"),
         "images": len(correct),

@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from mjp.core.bootstrap import Estimate, estimates
 from mjp.core.errors import DataError
 from mjp.core.records import Record, Scalar
-from mjp.core.seeds import seed_for
+from mjp.core.statistics import Estimate, estimates
 from mjp.core.team import Team
 from mjp.data.corruptions import CORRUPTIONS, SEVERITIES
 from mjp.data.reading import BLOCK, Block
@@ -109,7 +108,7 @@ class CorruptionErrors:
             mean = Estimate(float(np.mean(severities)), NAN, NAN)
             return cls(severities, mean, None, counts, unreadable)
         each = np.stack(errors, axis=1).mean(axis=1)
-        mean = estimates(each[:, None], seed_for(seed, "bootstrap"))[0]
+        mean = estimates(each[:, None])[0]
         return cls(severities, mean, each if paired else None, counts, unreadable)
 
 
@@ -159,5 +158,5 @@ def _estimate(
         return Estimate(point, NAN, NAN)
     table = np.stack([row for row in rows if row is not None], axis=1)
     mean = table @ np.array(list(weights.values())) / len(weights)
-    found = estimates(mean[:, None], seed_for(seed, "bootstrap"))[0]
+    found = estimates(mean[:, None])[0]
     return Estimate(point, found.low, found.high)

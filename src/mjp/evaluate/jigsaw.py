@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from mjp.core.bootstrap import Estimate, estimates
 from mjp.core.errors import ConfigError, DataError
 from mjp.core.ranges import check_count, check_ratio
 from mjp.core.records import Record, Scalar
-from mjp.core.seeds import generator_for, seed_for
+from mjp.core.seeds import generator_for
+from mjp.core.statistics import Estimate, estimates
 from mjp.core.team import Team
 from mjp.data.reading import BLOCK, Block
 from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
@@ -200,7 +200,7 @@ def to_records(
         grid: of the patches that moved.
     """
     table = _columns(scores)
-    found = estimates(table, seed_for(settings.seed, "bootstrap"))
+    found = estimates(table)
     facts = dict(conditions)
     counts: dict[str, Scalar] = {
         "images": len(table),
@@ -231,7 +231,7 @@ def difference(
     """Other minus first on the same images and jigsaws, by value and ratio, with intervals."""
     both = first.counted & other.counted
     tables = [_columns(replace(scores, counted=both)) for scores in (first, other)]
-    found = estimates(tables[1] - tables[0], seed_for(settings.seed, "bootstrap"))
+    found = estimates(tables[1] - tables[0])
     result: dict[tuple[str, float | None], Estimate] = {("top1", None): found[0].scaled(100.0)}
     for place, ratio in enumerate(settings.ratios):
         for offset, (name, factor) in enumerate(_JIGSAW_VALUES):

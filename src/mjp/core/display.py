@@ -1,0 +1,72 @@
+"""What commands print: results on stdout, progress and notes on stderr."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+PIPE_WIDTH = 140
+"""Columns of what is printed to a file or a pipe."""
+PLAIN_SECONDS = 15.0
+"""How often a line of progress is printed where there is no terminal."""
+
+
+def results() -> Console:
+    """Where results go."""
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    return Console(file=sys.stdout, soft_wrap=True, width=width)
+
+
+def say(text: str) -> None:
+    """Prints a note to stderr."""
+    print(f"mjp: {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def meter(what: str, total: int, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """Shows on stderr how far some work is: a bar, or a line now and then without a terminal.
+
+    Yields a function that takes how much more was done.
+    """
+    console = Console(file=sys.stderr)
+    if not shown or console.is_terminal:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console, disable=not shown) as bar:
+            task = bar.add_task(what, total=total)
+            yield lambda more: bar.advance(task, more)
+        return
+    started = printed = time.monotonic()
+    done = 0
+
+    def advance(more: int) -> None:
+        nonlocal done, printed
+        done += more
+        now = time.monotonic()
+        if now - printed >= PLAIN_SECONDS and 0 < done < total:
+            printed = now
+            left = (now - started) / done * (total - done)
+            say(f"{what}: {done} of {total}, {clock(left)} left")
+
+    yield advance
+
+
+def clock(seconds: float | None) -> str:
+    """A time as a person says it."""
+    if seconds is None:
+        return "–"
+    if not math.isfinite(seconds):
+        return "?"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,23 @@
+"""`Verb`: what a plug-in offers the command line. Imports nothing heavy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A word of the command line.
+
+    Args:
+        name: the word, or two: `eval corruptions`. The first of several with one first word is
+            what `mjp eval --flag …` does.
+        options: the dataclass of its options; its docstring is the help.
+        run: carries it out; loads what it needs only when called.
+        takes_recipe: whether its options are `name`, a recipe's name, and `recipe`, its values.
+    """
+
+    name: str
+    options: type
+    run: Callable[[Any], None]
+    takes_recipe: bool = False
