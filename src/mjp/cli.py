@@ -100,8 +100,9 @@ def parse(arguments: list[str], known: Sequence[Verb]) -> tuple[Verb, Any]:
         else Annotated[Union[tuple(jobs)], subcommand(word, description=GROUPS[word])]  # noqa: UP007
         for word, jobs in groups.items()
     ]
-    options = tyro.cli(
-        Union[tuple(choices)],  # type: ignore[arg-type]  # noqa: UP007
+    every: Any = Union[tuple(choices)]  # noqa: UP007
+    options: Any = tyro.cli(
+        every,
         prog="mjp",
         description="Vision transformers with Masked Jigsaw Puzzle position embeddings.",
         args=arguments,

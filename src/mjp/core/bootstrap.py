@@ -1,30 +1,13 @@
 """Bootstrap intervals of means over images."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from jaxtyping import Float
 
+from mjp.core.statistics import LEVEL, Estimate
+
 RESAMPLES = 2000
-LEVEL = 0.95
 CHUNK = 10_000_000
 """Counts that are held at a time."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over images and the interval that 95 % of resampled means fall into."""
-
-    mean: float
-    low: float
-    high: float
-
-    def scaled(self, factor: float) -> "Estimate":
-        return Estimate(factor * self.mean, factor * self.low, factor * self.high)
-
-    def values(self, name: str) -> dict[str, float]:
-        """The estimate as three values of a record."""
-        return {name: self.mean, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 def estimates(

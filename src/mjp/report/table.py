@@ -7,6 +7,7 @@ shows them with their figures. Nothing here imports torch.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from rich import box
 from rich.markup import escape
@@ -189,7 +190,7 @@ def to_terminal(table: FilledTable) -> TerminalTable:
     """The table for a console; what repeats in the first column stands once."""
     result = TerminalTable(title=escape(table.title), box=box.SIMPLE_HEAD, caption=table.note)
     for column in table.columns:
-        justify = "right" if column.numeric else "left"
+        justify: Literal["right", "left"] = "right" if column.numeric else "left"
         result.add_column(escape(column.title), justify=justify, overflow="fold")
     before = None
     for row in table.rows:
