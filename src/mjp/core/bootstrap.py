@@ -3,7 +3,8 @@
 import numpy as np
 from jaxtyping import Float
 
-from mjp.core.statistics import LEVEL, Estimate
+from mjp.core.statistics import LEVEL
+from mjp.core.statistics import Estimate as Estimate
 
 RESAMPLES = 2000
 CHUNK = 10_000_000
