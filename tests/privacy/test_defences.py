@@ -13,9 +13,8 @@ from scipy.stats import norm as gaussian
 import mjp
 from mjp.core.errors import ConfigError
 from mjp.privacy import sharing
-from mjp.privacy.defence_parts import Clip, PrivateSGD
+from mjp.privacy.defence_updates import Clip, PrivateSGD, epsilon, private_mean
 from mjp.privacy.defences import PARTS, Defence, parse_defence
-from mjp.privacy.dp import DPAccount, epsilon, private_mean
 from mjp.privacy.public import PublicModel
 from mjp.privacy.reading import read
 from mjp.privacy.update import SharedUpdate
@@ -145,7 +144,7 @@ def test_any_numbers_survive_the_round_trip(ratio, probability, norm, std, rate,
         ("mjp=0.27+", "has a part without a name"),
         ("=3", "has a part without a name"),
         ("prun=0.9", "no defence 'prun'; did you mean prune"),
-        ("xyzzy", "no defence 'xyzzy'; there is none, mjp, shuffle"),
+        ("xyzzy", "no defence 'xyzzy'; there is none, "),
         ("none+clip=1", "none cannot be part of 'none\\+clip=1'"),
         ("mjp", "write mjp=<ratio>\\[,<probability>\\]"),
         ("mjp=0.1,0.2,0.3", "'mjp=0.1,0.2,0.3' is no defence; write mjp="),
@@ -155,18 +154,18 @@ def test_any_numbers_survive_the_round_trip(ratio, probability, norm, std, rate,
         ("clip=1+2", "'1\\+2' in 'clip=1\\+2' is no number"),
         ("batch=2.5", "'2.5' in 'batch=2.5' is no whole number"),
         ("batch=0", "images of batch must be a whole number of at least 1, got 0"),
-        ("steps=0,0.1", "local steps must be a whole number of at least 1, got 0"),
+        ("steps=0,0.1", "steps of steps must be a whole number of at least 1, got 0"),
         ("steps=2,0", "learning rate of steps must be above 0, got 0"),
         ("mjp=1.2", "ratio of mjp must be a number between 0 and 1, got 1.2"),
         ("mjp=0", "ratio of mjp must be above 0, got 0"),
         ("shuffle=0.5,0", "probability of shuffle must be above 0"),
-        ("prune=0", "share that prune sets to zero must be above 0"),
+        ("prune=0", "share of prune must be above 0"),
         ("prune=1", "prune=1 leaves nothing to send"),
-        ("clip=-1", "norm that clip scales to must be a number of at least 0, got -1"),
+        ("clip=-1", "norm of clip must be a number of at least 0, got -1"),
         ("clip=nan", "must be a number of at least 0, got nan"),
         ("noise=inf", "must be a number of at least 0, got inf"),
         ("dp=0", "noise multiplier of dp must be above 0"),
-        ("dp=1,0", "clipping norm of dp must be above 0"),
+        ("dp=1,0", "max norm of dp must be above 0"),
         ("clip=1+clip=2", "clip is there twice, clip=1 and clip=2; choose one"),
         ("mjp=0.2+shuffle=0.2", "mjp and shuffle exclude each other: both shuffle"),
         ("frozen+unshared", "frozen and unshared exclude each other: each of them keeps"),
@@ -691,12 +690,11 @@ def test_epsilon_of_a_single_update_is_that_of_the_gaussian_mechanism(multiplier
 
 
 def test_epsilon_falls_with_noise_and_grows_with_steps_and_share():
-    account = DPAccount(0.01, 100)
-    values = [account.epsilon(multiplier) for multiplier in (0.5, 1.0, 2.0, 4.0)]
+    values = [epsilon(multiplier, 0.01, 100) for multiplier in (0.5, 1.0, 2.0, 4.0)]
     assert values == sorted(values, reverse=True)
     assert values[0] > 3 * values[-1]
-    assert epsilon(1.0, 0.01, 1000, 1e-5) > epsilon(1.0, 0.01, 100, 1e-5)
-    assert epsilon(1.0, 0.02, 100, 1e-5) > epsilon(1.0, 0.01, 100, 1e-5)
+    assert epsilon(1.0, 0.01, 1000) > epsilon(1.0, 0.01, 100)
+    assert epsilon(1.0, 0.02, 100) > epsilon(1.0, 0.01, 100)
     assert parse_defence("clip=1+noise=1").epsilon() is None
 
 
@@ -704,27 +702,18 @@ def test_epsilon_of_little_noise_and_many_steps_needs_no_gigabytes():
     assert 1e3 < epsilon(0.1, 0.02, 50_000, 1e-5) < math.inf
 
 
-def test_an_account_says_what_its_epsilon_is_of():
-    assert DPAccount().words == "one update, every image part of each, δ = 1e-05"
-    training = DPAccount.of_training(64, images=50_000, epochs=2)
-    assert (training.sample_rate, training.steps) == (64 / 50_000, 1563)
-    assert training.words.startswith(
-        "1,563 updates, an image part of each with a chance of 0.00128"
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"sample_rate": 0.0}, "sample_rate must be above 0"),
-        ({"sample_rate": 1.5}, "sample_rate is a chance, so at most 1, got 1.5"),
+        ({"sample_rate": 1.5}, "sample_rate must be a number between 0 and 1, got 1.5"),
         ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
-        ({"delta": 1.0}, "delta must be below 1, such as 1e-5, got 1.0"),
+        ({"delta": 0.0}, "delta must be above 0"),
     ],
 )
-def test_an_account_checks_itself(arguments, message):
+def test_epsilon_checks_what_it_is_of(arguments, message):
     with pytest.raises(ConfigError, match=message):
-        DPAccount(**arguments)
+        epsilon(1.0, **arguments)
 
 
 def test_without_opacus_dp_says_what_to_install(monkeypatch):

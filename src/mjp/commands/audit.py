@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mjp import __version__
-from mjp.commands.audit_accuracy import accuracies, input_of, note_on, outputs_of
+from mjp.commands.audit_accuracy import accuracies, outputs_of
 from mjp.commands.audit_options import DEFAULT_MODEL, DEFAULT_SIZE, AuditOptions
 from mjp.commands.audit_pictures import Album, open_album
 from mjp.commands.audit_results import present
@@ -249,7 +249,7 @@ def _accuracy_records(
             continue
         some = drawn(whole, options.accuracy, generator_for(options.seed, "accuracy images"))
         views = [(defence, defence.public(suspect.public)) for defence in defences]
-        passes = len({input_of(defence) for defence in defences})
+        passes = len({defence.feeding for defence in defences})
         with _metered(f"accuracy of {suspect.label}", passes * len(some), team) as tell:
             values = accuracies(
                 views, some, suspect.outputs, suspect.view, team, options.seed, tell
@@ -269,7 +269,9 @@ def _accuracy_records(
                 values: dict[str, Scalar] = dict(own or {"top1": None})
                 values["fidelity"] = sum(told) / len(told) if told else None
                 values["epsilon"] = defence.epsilon()
-                values["accuracy_note"] = note_on(defence) if own else "accuracy was not measured"
+                values["accuracy_note"] = (
+                    defence.accuracy_note if own else "accuracy was not measured"
+                )
                 conditions = {
                     **suspect.facts,
                     "defence": str(defence),

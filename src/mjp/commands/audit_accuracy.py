@@ -19,12 +19,6 @@ from mjp.models.classes import class_outputs
 from mjp.privacy.defences import Defence
 from mjp.privacy.public import PublicModel
 
-PROCESSED = (
-    "of the model as it is: what training with such gradients would keep was not measured; the "
-    "share of the gradient's direction that is left stands beside it"
-)
-RETRAINED = "of the model as it is, without training under this defence"
-
 
 def outputs_of(model: Any, source: Source | None) -> torch.Tensor | None:
     """The model's output for each class of the data; None where that cannot be told."""
@@ -50,7 +44,7 @@ def accuracies(
     views = list(views)
     shown: dict[str, tuple[Defence, PublicModel]] = {}
     for defence, public in views:
-        shown.setdefault(input_of(defence), (defence, public))
+        shown.setdefault(str(defence.feeding), (defence, public))
     right = {
         name: torch.zeros(len(source), device=team.device, dtype=torch.float32) for name in shown
     }
@@ -75,19 +69,4 @@ def accuracies(
         share = 100 * np.asarray(team.total(right[name]).cpu())
         (estimate,) = estimates(share[:, None], seed_for(seed, "audit accuracy"))
         values[name] = {**estimate.values("top1"), "accuracy_images": len(source)}
-    return {str(defence): values[input_of(defence)] for defence, _ in views}
-
-
-def input_of(defence: Defence) -> str:
-    """What of a defence decides what the model is fed."""
-    names = ("mjp", "shuffle", "sincos")
-    return "+".join(str(part) for part in defence.parts if part.name in names)
-
-
-def note_on(defence: Defence) -> str:
-    """What an accuracy under this defence is the accuracy of."""
-    feeding = {"mjp", "shuffle"}
-    others = [part.name for part in defence.parts if part.name not in feeding]
-    if "sincos" in others or "frozen" in others or "unshared" in others:
-        return RETRAINED
-    return PROCESSED if others else ""
+    return {str(defence): values[str(defence.feeding)] for defence, _ in views}

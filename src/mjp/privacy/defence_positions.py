@@ -3,22 +3,21 @@
 import copy
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from jaxtyping import Float
 from timm.layers import build_sincos2d_pos_embed
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from mjp.core.errors import ConfigError, UnsupportedModelError
-from mjp.core.ranges import check_ratio
 from mjp.jigsaw import JigsawPlan, sample_plan
 from mjp.models.backbone import MJPBackbone
 from mjp.models.config import MJPConfig
 from mjp.models.factory import wrap
 from mjp.models.surface import SurfaceNames, find_surface
-from mjp.privacy.defence_parts import Gradients, Part
-from mjp.privacy.dp import check_above_zero
+from mjp.privacy.defence_parts import Gradients, Part, number
 from mjp.privacy.public import PublicModel
 
 
@@ -31,13 +30,18 @@ class Jigsaw(Part):
     least: ClassVar[int] = 1
     """Of so many patches it takes one to do anything."""
 
-    ratio: float
-    probability: float = 1.0
+    ratio: float = number(
+        "γ, share of the patches", least=0.0, most=1.0, example=0.03, control=(0.0, 0.9)
+    )
+    probability: float = number(
+        "Chance that there is a jigsaw", least=0.0, most=1.0, example=1.0, default=1.0
+    )
 
-    def __post_init__(self) -> None:
-        for name, value in (("ratio", self.ratio), ("probability", self.probability)):
-            check_ratio(f"the {name} of {self.name}", value)
-            check_above_zero(f"the {name} of {self.name}", value)
+    @property
+    def often(self) -> str:
+        """How often it happens, for a title."""
+        rare = self.probability < 1
+        return f", in {100 * self.probability:g} % of the updates" if rare else ""
 
     def draw(
         self, public: PublicModel, batch: int, clients: int, generator: torch.Generator
@@ -81,14 +85,14 @@ class Jigsaw(Part):
 
 @dataclass(frozen=True)
 class MaskedJigsaw(Jigsaw):
-    """MJP: shuffled patches, with one unknown position for all of them."""
+    """Blocks of patches are shuffled and all get one and the same unknown position."""
 
     name: ClassVar[str] = "mjp"
+    label: ClassVar[str] = "Masked jigsaw puzzle (MJP)"
 
     @property
     def title(self) -> str:
-        often = "" if self.probability == 1 else f", in {100 * self.probability:g} % of the updates"
-        return f"MJP, {100 * self.ratio:g} % of the patches{often}"
+        return f"MJP, {100 * self.ratio:g} % of the patches{self.often}"
 
     @property
     def about(self) -> str:
@@ -160,15 +164,15 @@ def _knows_no_jigsaw(model: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class Shuffle(Jigsaw):
-    """The jigsaw alone: shuffled patches, every place with its own position."""
+    """Blocks of patches are shuffled; every place keeps its position."""
 
     name: ClassVar[str] = "shuffle"
+    label: ClassVar[str] = "Shuffle only"
     least: ClassVar[int] = 2
 
     @property
     def title(self) -> str:
-        often = "" if self.probability == 1 else f", in {100 * self.probability:g} % of the updates"
-        return f"{100 * self.ratio:g} % of the patches shuffled{often}"
+        return f"{100 * self.ratio:g} % of the patches shuffled{self.often}"
 
     @property
     def about(self) -> str:
@@ -181,6 +185,11 @@ class Shuffle(Jigsaw):
         self._check_patches(public)
         return public
 
+    def arrange(
+        self, images: Float[Tensor, "batch 3 height width"], plan: JigsawPlan | None
+    ) -> tuple[Float[Tensor, "batch 3 height width"], JigsawPlan | None]:
+        return (images, None) if plan is None else (plan.apply(images), None)
+
 
 @dataclass(frozen=True)
 class WithheldPositions(Part):
@@ -188,6 +197,8 @@ class WithheldPositions(Part):
 
     kind: ClassVar[str] = "positions"
     reason: ClassVar[str] = "each of them keeps the position table's gradient from being sent"
+    feeds: ClassVar[bool] = False
+    training: ClassVar[Literal["", "model", "gradients"]] = "model"
 
     def prepare(self, public: PublicModel) -> PublicModel:
         table_of(public, self)
@@ -201,9 +212,10 @@ class WithheldPositions(Part):
 
 @dataclass(frozen=True)
 class UnsharedPositions(WithheldPositions):
-    """The table is trained, its gradient stays with the client."""
+    """The gradient of the position table stays with the client."""
 
     name: ClassVar[str] = "unshared"
+    label: ClassVar[str] = "Position gradient not shared"
 
     @property
     def title(self) -> str:
@@ -219,9 +231,10 @@ class UnsharedPositions(WithheldPositions):
 
 @dataclass(frozen=True)
 class FrozenPositions(WithheldPositions):
-    """The table is not trained."""
+    """The position table is not trained."""
 
     name: ClassVar[str] = "frozen"
+    label: ClassVar[str] = "Frozen positions"
 
     @property
     def title(self) -> str:
@@ -241,9 +254,11 @@ class FrozenPositions(WithheldPositions):
 
 @dataclass(frozen=True)
 class SincosPositions(WithheldPositions):
-    """A fixed table in place of the learned one."""
+    """Fixed positions in place of learned ones."""
 
     name: ClassVar[str] = "sincos"
+    label: ClassVar[str] = "Fixed sin-cos positions"
+    feeds: ClassVar[bool] = True
 
     @property
     def title(self) -> str:

@@ -1,10 +1,9 @@
 """`Defence`: what a client does so that its update gives less away, as a text of named parts."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import reduce
-from types import MappingProxyType
 from typing import TypeVar
 
 import torch
@@ -16,64 +15,20 @@ from mjp.core.errors import ConfigError
 from mjp.core.ranges import check_count
 from mjp.jigsaw import JigsawPlan
 from mjp.privacy import sharing
-from mjp.privacy.defence_parts import (
-    Batch,
-    BFloat16,
-    Clip,
-    Float16,
-    Gradients,
-    LocalSteps,
-    Noise,
-    Part,
-    PrivateSGD,
-    Prune,
-)
-from mjp.privacy.defence_positions import (
-    FrozenPositions,
-    Jigsaw,
-    MaskedJigsaw,
-    Shuffle,
-    SincosPositions,
-    UnsharedPositions,
-)
-from mjp.privacy.dp import DPAccount
+from mjp.privacy.defence_parts import PARTS, Gradients, Part
+from mjp.privacy.defence_positions import Jigsaw
+from mjp.privacy.defence_updates import LocalSteps, PrivateSGD, epsilon
 from mjp.privacy.public import PublicModel
 from mjp.privacy.update import SharedUpdate
 
 Kind = TypeVar("Kind", bound=Part)
-
-PARTS: Mapping[str, type[Part]] = MappingProxyType(
-    {
-        part.name: part
-        for part in (
-            MaskedJigsaw,
-            Shuffle,
-            FrozenPositions,
-            UnsharedPositions,
-            SincosPositions,
-            Float16,
-            BFloat16,
-            Prune,
-            Clip,
-            Noise,
-            PrivateSGD,
-            Batch,
-            LocalSteps,
-        )
-    }
-)
-"""The parts that a defence can be made of, by name."""
-
-_EXCLUDED = MappingProxyType(
-    {
-        ("dp", "clip"): "DP-SGD clips by itself: dp=<noise multiplier>,<clipping norm>",
-        ("dp", "noise"): "DP-SGD adds noise by itself: dp=<noise multiplier>,<clipping norm>",
-        (
-            "dp",
-            "steps",
-        ): "each noisy step would have to be accounted for; use batch for more images",
-    }
-)
+NOTES = {
+    "": "",
+    "model": "of the model as it is, without training under this defence",
+    "gradients": "of the model as it is: what training with such gradients would keep was not "
+    "measured; the share of the gradient's direction that is left stands beside it",
+}
+"""What an accuracy is the accuracy of, by what would have to be trained."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +50,10 @@ class Defence:
             if other.name == part.name:
                 raise ConfigError(f"{part.name} is there twice, {other} and {part}; choose one")
             raise ConfigError(f"{other.name} and {part.name} exclude each other: {part.reason}")
-        names = {part.name for part in self.parts}
-        for (one, other_name), reason in _EXCLUDED.items():
-            if {one, other_name} <= names:
-                raise ConfigError(f"{one} and {other_name} exclude each other: {reason}")
+        for part in self.parts:
+            for other in self.parts:
+                if (reason := part.excludes.get(other.name)) is not None:
+                    raise ConfigError(f"{part.name} and {other.name} exclude each other: {reason}")
 
     def __str__(self) -> str:
         return "+".join(str(part) for part in self.parts) or "none"
@@ -118,13 +73,11 @@ class Defence:
 
     @property
     def images_per_update(self) -> int:
-        batch = self._part(Batch)
-        return 1 if batch is None else batch.images
+        return max((part.images_per_update for part in self.parts), default=1)
 
     @property
     def local_steps(self) -> int:
-        local = self._part(LocalSteps)
-        return 1 if local is None else local.steps
+        return max((part.local_steps for part in self.parts), default=1)
 
     @property
     def learning_rate(self) -> float | None:
@@ -137,12 +90,21 @@ class Defence:
         """Whether DP-SGD is part of it."""
         return self._part(PrivateSGD) is not None
 
-    def epsilon(self, account: DPAccount | None = None) -> float | None:
-        """The ε of DP-SGD; None for a defence without, which guarantees nothing."""
+    @property
+    def feeding(self) -> "Defence":
+        """The parts of it that decide what the model is fed and answers."""
+        return Defence(tuple(part for part in self.parts if part.feeds))
+
+    @property
+    def accuracy_note(self) -> str:
+        """What an accuracy measured under it is the accuracy of; empty where it is its own."""
+        kinds = {part.training for part in self.parts}
+        return NOTES["model" if "model" in kinds else "gradients" if "gradients" in kinds else ""]
+
+    def epsilon(self) -> float | None:
+        """The ε of one update under DP-SGD; None without, where nothing is guaranteed."""
         private = self._part(PrivateSGD)
-        if private is None:
-            return None
-        return (account or DPAccount()).epsilon(private.noise_multiplier)
+        return None if private is None else epsilon(private.noise_multiplier)
 
     def public(self, public: PublicModel) -> PublicModel:
         """The public model that goes with the defence: a changed copy, or the same object.
@@ -179,14 +141,18 @@ class Defence:
     def arrange(
         self, images: Float[Tensor, "batch 3 height width"], plan: JigsawPlan | None
     ) -> tuple[Float[Tensor, "batch 3 height width"], JigsawPlan | None]:
-        """What the client's model gets: for `shuffle` the moved pixels, and no plan."""
+        """What the client's model gets of normalised images and their jigsaw.
+
+        Args:
+            plan: of `draw_plan`; where the pixels themselves are moved, none is left.
+        """
         jigsaw = self._part(Jigsaw)
         if plan is not None and jigsaw is None:
             raise ConfigError(f"the defence {self} has no jigsaw, but a plan for one was given")
         if plan is None and jigsaw is not None and jigsaw.probability == 1:
             raise ConfigError(f"the defence {self} needs a plan; draw it with its draw_plan")
-        if plan is not None and isinstance(jigsaw, Shuffle):
-            return plan.apply(images), None
+        for part in self.parts:
+            images, plan = part.arrange(images, plan)
         return images, plan
 
     def share(
@@ -341,7 +307,7 @@ def _parse_part(text: str, whole: str) -> Part:
     wanted = fields(part)
     required = sum(field.default is MISSING for field in wanted)
     if not required <= len(values) <= len(wanted):
-        raise ConfigError(f"{text!r} is no defence; write {_usage(part)}")
+        raise ConfigError(f"{text!r} is no defence; write {part.usage()}")
     numbers = [
         _parse_number(value.strip(), text, whole_number=field.type is int)
         for value, field in zip(values, wanted[: len(values)], strict=True)
@@ -355,10 +321,3 @@ def _parse_number(value: str, text: str, *, whole_number: bool) -> int | float:
     except ValueError as error:
         kind = "whole number" if whole_number else "number"
         raise ConfigError(f"{value!r} in {text!r} is no {kind}") from error
-
-
-def _usage(part: type[Part]) -> str:
-    """How a part is written, such as `mjp=<ratio>[,<probability>]`."""
-    needed = ",".join(f"<{one.name}>" for one in fields(part) if one.default is MISSING)
-    others = "".join(f"[,<{one.name}>]" for one in fields(part) if one.default is not MISSING)
-    return f"{part.name}={needed}{others}" if needed else part.name
