@@ -13,7 +13,7 @@ SHAPE_CHECKS = os.environ.get("MJP_SHAPE_CHECKS") == "1"
 if SHAPE_CHECKS:
     from jaxtyping import install_import_hook
 
-    rooms = ["mjp.jigsaw", "mjp.models", "mjp.losses", "mjp.data", "mjp.evaluate", "mjp.privacy"]
+    rooms = ["mjp.jigsaw", "mjp.models", "mjp.data", "mjp.evaluate", "mjp.privacy"]
     loop = ["mjp.train.loop", "mjp.train.objective", "mjp.train.validation"]
     install_import_hook([*rooms, *loop], "beartype.beartype")
 

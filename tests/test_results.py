@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mjp.commands.study_plan import read_study
-from mjp.models.pretrained import pretrained_folder
+from mjp.models.checkpoint import pretrained_folder
 from mjp.report.runs import RECORDS, find_runs
 from mjp.report.study import SECONDS
 from mjp.report.study_derived import derive

@@ -1,13 +1,13 @@
 """Vision transformers with Masked Jigsaw Puzzle (MJP) position embeddings.
 
 Names are loaded on first use, so that `import mjp` and the command line start at once. Importing
-mjp also registers `mjp_<timm name>` models with timm, as soon as timm itself is imported.
+mjp registers `mjp_<timm name>` models with timm where timm is loaded already; `import mjp.timm`
+always does.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from mjp._timm_hook import register_when_timm_is_imported
 
 if TYPE_CHECKING:
     from mjp.core.errors import (
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     )
     from mjp.core.seeds import generator_for
     from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
-    from mjp.losses.terms import LossTerms
-    from mjp.models.checkpoint import load, save
+    from mjp.models.checkpoint import load, pretrained, save
     from mjp.models.config import VARIANTS, MJPConfig
     from mjp.models.factory import create_model, wrap
-    from mjp.models.pretrained import pretrained
+    from mjp.models.locator import LossTerms
     from mjp.models.weights import load_weights
     from mjp.privacy.attacking import attack, attacks
     from mjp.privacy.defences import Defence, parse_defence
@@ -41,7 +40,7 @@ _HOMES = {
     "Defence": "mjp.privacy.defences",
     "JigsawPlan": "mjp.jigsaw",
     "LocalizationWeight": "mjp.train.weighting",
-    "LossTerms": "mjp.losses.terms",
+    "LossTerms": "mjp.models.locator",
     "MJPConfig": "mjp.models.config",
     "MjpError": "mjp.core.errors",
     "PatchGrid": "mjp.jigsaw",
@@ -56,7 +55,7 @@ _HOMES = {
     "load": "mjp.models.checkpoint",
     "load_weights": "mjp.models.weights",
     "parse_defence": "mjp.privacy.defences",
-    "pretrained": "mjp.models.pretrained",
+    "pretrained": "mjp.models.checkpoint",
     "sample_plan": "mjp.jigsaw",
     "save": "mjp.models.checkpoint",
     "share": "mjp.privacy.sharing",
@@ -92,8 +91,6 @@ __all__ = [
     "wrap",
 ]
 
-register_when_timm_is_imported()
-
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
@@ -105,3 +102,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
+
+
+if "timm" in sys.modules:
+    import_module("mjp.timm")

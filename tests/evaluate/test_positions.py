@@ -12,7 +12,7 @@ import mjp
 from mjp.core.errors import ConfigError
 from mjp.evaluate.positions import project, regress, similarity, spectrum, spectrum_values
 from mjp.jigsaw import PatchGrid
-from mjp.models.positions import position_embeddings
+from mjp.models.surface import position_embeddings
 from tests.models.kinds import TINY_SWIN, VITS
 
 GRID = PatchGrid(6, 9)

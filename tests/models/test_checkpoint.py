@@ -248,6 +248,31 @@ def test_saving_does_not_touch_the_random_state_or_a_file_in_its_place(tmp_path)
     assert (tmp_path / "file").read_text() == "mine"
 
 
+KILLED_WHILE_WRITING = """
+import os, resource, signal, sys, mjp
+model = mjp.create_model("resnet18")
+if child := os.fork():
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGXFSZ
+else:
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # The kernel kills who writes more than this.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    mjp.save(model, sys.argv[1])
+"""
+
+
+def test_a_writer_that_is_killed_leaves_the_old_model_and_the_next_one_clears_up(tmp_path):
+    old = tiny()
+    mjp.save(old, tmp_path / "best")
+    whole = {path.name: path.read_bytes() for path in (tmp_path / "best").iterdir()}
+    subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, tmp_path / "best"], check=True)
+    left = {path.name for path in (tmp_path / "best").iterdir()} - {".part"}
+    assert {name: (tmp_path / "best" / name).read_bytes() for name in left} == whole
+    assert torch.equal(mjp.load(tmp_path / "best").head.weight, old.head.weight)
+    assert list((tmp_path / "best" / ".part").iterdir())
+    mjp.save(old, tmp_path / "best")
+    assert {path.name for path in (tmp_path / "best").iterdir()} == set(whole)
+
+
 @pytest.mark.unchecked
 def test_a_new_head_can_be_asked_for_when_loading(tmp_path):
     mjp.save(tiny(), tmp_path)

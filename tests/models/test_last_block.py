@@ -8,7 +8,7 @@ import torch
 
 import mjp
 from mjp.evaluate.attention import attention_maps
-from mjp.models.last_block import PrefixBlock, give_prefix_only
+from mjp.models.vit import PrefixBlock, give_prefix_only
 from mjp.train.objective import Objective
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_classes": 5}

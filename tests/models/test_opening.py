@@ -1,6 +1,7 @@
 """Models by what a person calls them."""
 
 import shutil
+import sys
 
 import pytest
 import timm
@@ -136,6 +137,14 @@ def test_damaged_folders_are_refused(saved):
     shutil.rmtree(run / "best")
     with pytest.raises(CheckpointError, match="there is no model in"):
         open_model(ModelName.parse(str(run)))
+
+
+def test_a_module_beside_the_person_is_imported_and_the_path_stays(tmp_path, monkeypatch):
+    (tmp_path / "beside.py").write_text("from torch import nn\nmake = nn.Identity\n")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    assert isinstance(open_model(ModelName.parse("import:beside:make")), torch.nn.Identity)
+    assert sys.path == before
 
 
 def test_two_models_need_two_labels(saved):

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 import mjp
 from mjp.core.errors import ConfigError
+from mjp.models.checkpoint import FOLDER, pretrained_names
 from mjp.models.opening import ModelName, open_model, open_models
-from mjp.models.pretrained import FOLDER, pretrained_names
 from tests.models.kinds import TINY
 
 ROOT = Path(__file__).parents[2]

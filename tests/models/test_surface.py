@@ -8,8 +8,8 @@ from torch import nn
 import mjp
 from mjp.core.errors import ConfigError, UnsupportedModelError
 from mjp.jigsaw import PatchGrid
-from mjp.models.bare_block import BareBlock
 from mjp.models.surface import SurfaceNames, find_surface
+from mjp.models.vit import BareBlock
 from tests.models.kinds import CLASSES, HEIGHT, KINDS, OTHERS, TINY, VITS, WIDTH, Kind
 
 SIZE = (HEIGHT, WIDTH)

@@ -15,7 +15,7 @@ from mjp.core.errors import CheckpointError, ConfigError
 from mjp.core.team import Team
 from mjp.data.embedded import DigitsSource
 from mjp.data.order import Calendar
-from mjp.models.projection import PatchProjection, with_fast_patches
+from mjp.models.backbone import PatchProjection, with_fast_patches
 from mjp.train.estimate import estimate
 from mjp.train.journal import EpochReport, Losses, StepReport
 from mjp.train.loop import Trainer

@@ -19,10 +19,10 @@ from mjp.core.errors import ConfigError
 from mjp.core.records import Record, append_records
 from mjp.core.seeds import generator_for
 from mjp.jigsaw import JigsawPlan
-from mjp.losses.terms import LossTerms
 from mjp.models.config import MJPConfig
 from mjp.models.factory import check_supported, create_model
-from mjp.models.last_block import give_prefix_only
+from mjp.models.locator import LossTerms
+from mjp.models.vit import give_prefix_only
 from mjp.train.weighting import LocalizationWeight
 
 WARM_UP_STEPS = 3

@@ -25,7 +25,7 @@ from mjp.evaluate.positions import (
 from mjp.jigsaw import PatchGrid
 from mjp.models.facts import model_facts
 from mjp.models.opening import open_models
-from mjp.models.positions import position_embeddings
+from mjp.models.surface import position_embeddings
 from mjp.report import paper
 from mjp.report.positions import draw_projections, draw_similarity, draw_spectrum
 

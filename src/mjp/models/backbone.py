@@ -3,12 +3,13 @@
 import copy
 import math
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
@@ -25,6 +26,14 @@ class MJPBackbone(TimmModel):
     The model never draws randomness by itself: a forward call does what its plan says.
     """
 
+    timm_class: ClassVar[type[nn.Module]]
+    """The class of timm's that is adapted."""
+    timm_modules: ClassVar[tuple[str, ...]]
+    """The modules of timm whose architectures are of that class."""
+    family: ClassVar[str]
+    """What to call those architectures."""
+    added_names: ClassVar[tuple[str, ...]] = ("unknown_position", "index_embed", "locator.")
+    """How the names of the parameters start that timm's model does not have."""
     mjp_config: MJPConfig
     mjp_arguments: dict[str, Any]
     """What the model was built with, as far as it is known."""
@@ -115,6 +124,19 @@ class MJPBackbone(TimmModel):
     def timm_arguments(self) -> dict[str, Any]:
         """What timm would have to be told to build this backbone, as far as it can be read off."""
         raise NotImplementedError
+
+    def fit_weights(self, state: dict[str, Tensor], grid: PatchGrid | None) -> Mapping[str, Tensor]:
+        """Weights of timm's with the names and sizes that they have here.
+
+        Args:
+            grid: the grid of the position tables among them, where it is known.
+        """
+        return state
+
+    @classmethod
+    def num_feature_maps(cls, arguments: Mapping[str, Any]) -> int:
+        """As many of the last feature maps as timm's own models give by default."""
+        return 3
 
     def draw_plan(
         self, images: Float[Tensor, "batch chan height width"], generator: torch.Generator
@@ -218,6 +240,51 @@ class MJPBackbone(TimmModel):
         return "; ".join(parts)
 
 
+class PixelJigsaw(MJPBackbone):
+    """For a backbone that can see where a patch lies without being told its position."""
+
+    def _adopt(self, config: MJPConfig) -> None:
+        if getattr(config, "first_block", "as_built") == "bare":
+            raise ConfigError("first_block='bare' is for ViT, whose blocks are all alike")
+        super()._adopt(config)
+
+    def patch_shape(self) -> tuple[int, int]:
+        return self.mjp_config.jigsaw_patch, self.mjp_config.jigsaw_patch
+
+    def grid_of(self, images: Float[Tensor, "batch chan height width"]) -> PatchGrid:
+        return PatchGrid.of(images.shape[2], images.shape[3], self.patch_shape())
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch chan height width"],
+        *args: Any,
+        plan: JigsawPlan | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """timm's forward pass; with a plan, of the jigsaw."""
+        check_images(x)
+        check_plan(plan, args)
+        return self.forward_head(self.forward_features(x, *args, plan=plan, **kwargs))
+
+    def forward_features(
+        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
+    ) -> Tensor:
+        check_plan(plan, args)
+        return super().forward_features(self._shuffled(x, plan), *args, **kwargs)
+
+    def forward_intermediates(
+        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
+    ) -> Any:
+        check_plan(plan, args)
+        return super().forward_intermediates(self._shuffled(x, plan), *args, **kwargs)
+
+    def _shuffled(self, images: Tensor, plan: JigsawPlan | None) -> Tensor:
+        if plan is None:
+            return images
+        plan.check_fits(images.shape[0], self.grid_of(images), images.device)
+        return plan.apply(images)
+
+
 class Rebound:
     """A model with some attributes replaced, for one call of a method of its timm class.
 
@@ -254,3 +321,46 @@ def check_plan(plan: object, args: tuple[Any, ...] = ()) -> None:
         raise ConfigError(f"plan must be a JigsawPlan or None, got {plan!r}")
     if any(isinstance(argument, JigsawPlan) for argument in args):
         raise ConfigError("pass the plan by its name: model(images, plan=plan)")
+
+
+class PatchProjection(nn.Conv2d):
+    """A convolution whose stride is its kernel, computed as one product over whole patches.
+
+    The same sums in another order, and many times as fast on a GPU as timm's strided convolution:
+    for training, where bit-equality with timm is not asked for.
+    """
+
+    @classmethod
+    def of(cls, convolution: nn.Conv2d) -> "PatchProjection":
+        """This class in place of the convolution's own, with its very parameters."""
+        with torch.device("meta"):
+            projection = cls(
+                convolution.in_channels,
+                convolution.out_channels,
+                convolution.kernel_size,  # type: ignore[arg-type]
+                convolution.stride,  # type: ignore[arg-type]
+                bias=convolution.bias is not None,
+            )
+        projection.weight, projection.bias = convolution.weight, convolution.bias
+        return projection
+
+    def forward(
+        self, images: Float[Tensor, "batch chan height width"]
+    ) -> Float[Tensor, "batch dim rows cols"]:
+        batch, chan, height, width = images.shape
+        high, wide = self.kernel_size
+        rows, cols = height // high, width // wide
+        whole = images[:, :, : rows * high, : cols * wide]
+        patches = whole.reshape(batch, chan, rows, high, cols, wide).permute(0, 2, 4, 1, 3, 5)
+        flat = patches.reshape(batch * rows * cols, chan * high * wide)
+        embedded = F.linear(flat, self.weight.flatten(1), self.bias)
+        return embedded.reshape(batch, rows, cols, self.out_channels).permute(0, 3, 1, 2)
+
+
+def with_fast_patches(model: Any) -> Any:
+    """The model, its patches projected by a product where it has such a projection."""
+    embedding: Any = getattr(model, "patch_embed", None)
+    projection = getattr(embedding, "proj", None)
+    if type(projection) is nn.Conv2d and projection.stride == projection.kernel_size:
+        embedding.proj = PatchProjection.of(projection)
+    return model

@@ -4,8 +4,10 @@ The layout is that of timm's hub folders, so `timm.create_model("local-dir:FOLDE
 pretrained=True)` reads it too.
 """
 
+import difflib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,11 +22,9 @@ from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
 from mjp.jigsaw.grid import pair_of_sides
 from mjp.models.backbone import MJPBackbone
 from mjp.models.config import MJPConfig
-from mjp.models.factory import build
-from mjp.models.features import MJPFeatures
-from mjp.models.last_block import PrefixBlock
-from mjp.models.registry import PREFIX
-from mjp.models.weights import CONFIG_NAME, WEIGHTS_NAME, Head, load_strictly, read_state
+from mjp.models.factory import MJPFeatures, build
+from mjp.models.vit import PrefixBlock
+from mjp.models.weights import CONFIG_NAME, PREFIX, WEIGHTS_NAME, Head, load_strictly, read_state
 
 _NOT_ARCHITECTURE = frozenset(
     [
@@ -40,6 +40,9 @@ _NOT_ARCHITECTURE = frozenset(
 """Attributes that do not change what a model computes in evaluation, but for rounding."""
 
 Precision = Literal["own", "fp16"]
+
+FOLDER = Path(__file__).parents[1] / "pretrained"
+"""Where the models of the package lie, each in a folder with its model card."""
 
 
 def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") -> None:
@@ -67,7 +70,7 @@ def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") ->
         raise ConfigError(f"mjp.save writes wrapped models, not a {type(model).__name__}{hint}")
     arguments = _describe(model)
     folder = Path(path)
-    parts = {name: folder / f".{name}.part" for name in (WEIGHTS_NAME, CONFIG_NAME)}
+    unfinished = folder / ".part"  # A killed writer leaves nothing elsewhere.
     tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
     notes: dict[str, Any] = {}
     if precision == "fp16":
@@ -79,23 +82,23 @@ def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") ->
         notes["position_grid"] = [grid.rows, grid.cols]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, parts[WEIGHTS_NAME], metadata={"format": "pt"})
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        save_file(tensors, unfinished / WEIGHTS_NAME, metadata={"format": "pt"})
         save_config_for_hf(
             model,
-            parts[CONFIG_NAME],
+            unfinished / CONFIG_NAME,
             model_config=notes,
             model_args={**arguments, "mjp": model.mjp_config.to_dict()},
         )
-        for name, part in parts.items():
-            with part.open("rb") as file:
+        for name in (WEIGHTS_NAME, CONFIG_NAME):
+            with (unfinished / name).open("rb") as file:
                 os.fsync(file.fileno())
-            part.replace(folder / name)
+            (unfinished / name).replace(folder / name)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"the model cannot be written to {folder}: {error}") from error
     finally:
-        for part in parts.values():
-            if part.parent.is_dir():
-                part.unlink(missing_ok=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
@@ -247,3 +250,41 @@ def _plain_attributes(module: nn.Module) -> dict[str, Any]:
         and not key.startswith("_")
         and key not in _NOT_ARCHITECTURE
     }
+
+
+def pretrained(name: str, *, head: Head = "load", **arguments: Any) -> Any:
+    """A small trained model of the package, in evaluation mode and single precision.
+
+    `mini-imagenet-plain` and `mini-imagenet-mjp`: ViTs of four blocks without and with MJP, for 100
+    classes of ImageNet at 64 pixels, of 2 million parameters each.
+
+    Args:
+        head, arguments: as for `mjp.load`: another num_classes, an img_size, …
+    """
+    return load(pretrained_folder(name), head=head, **arguments).eval()
+
+
+def pretrained_names() -> list[str]:
+    """The models of the package."""
+    return sorted(path.parent.name for path in FOLDER.glob(f"*/{CONFIG_NAME}"))
+
+
+def pretrained_folder(name: str) -> Path:
+    """Where a model of the package lies."""
+    names = pretrained_names()
+    if name in names:
+        return FOLDER / name
+    close = difflib.get_close_matches(name, names, n=2)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    raise ConfigError(
+        f"mjp has no trained model named {name!r}{hint} (there is {', '.join(names)})"
+    )
+
+
+def pack(source: str | Path, name: str) -> None:
+    """Puts a model that `mjp.save` wrote into the package, in half precision; for maintainers."""
+    model = load(source)
+    # What timm says of its own weights of this architecture is not true of these.
+    own = {"tag": "", "license": "mit", "num_classes": model.num_classes}
+    model.pretrained_cfg = {**model.pretrained_cfg, **own}
+    save(model, FOLDER / name, precision="fp16")

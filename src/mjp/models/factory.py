@@ -1,44 +1,49 @@
-"""Makes wrapped models: around a model the caller has, or by the name of a timm architecture."""
+"""Makes wrapped models: around a model the caller has, or by the name of a timm architecture.
+
+Importing this registers `mjp_<timm name>` with timm for every architecture that has an adapter.
+"""
 
 import difflib
-from collections.abc import Mapping
-from types import MappingProxyType
+from copy import deepcopy
+from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import timm
+import torch
+from jaxtyping import Float
+from timm.layers import Format
 from timm.models import (
     build_model_with_cfg,
     is_model,
     is_model_in_modules,
+    list_models,
     model_entrypoint,
     parse_model_name,
+    register_model,
     split_model_name_tag,
 )
-from timm.models.deit import VisionTransformerDistilled
-from timm.models.resnet import ResNet
-from timm.models.swin_transformer import SwinTransformer
-from timm.models.vision_transformer import VisionTransformer
-from torch import nn
+from timm.models._features import FeatureGetterNet
+from torch import Tensor, nn
 
 from mjp.core.errors import ConfigError, UnsupportedModelError
-from mjp.models.backbone import MJPBackbone
+from mjp.jigsaw import JigsawPlan
+from mjp.models.backbone import MJPBackbone, check_images
 from mjp.models.config import MJPConfig
-from mjp.models.features import MJPFeatures
-from mjp.models.registry import PREFIX, SUPPORTED_MODULES, supported_architectures
 from mjp.models.resnet import MJPResNet, use_small_stem
 from mjp.models.swin import MJPSwinTransformer
 from mjp.models.vit import MJPVisionTransformer, MJPVisionTransformerDistilled
-from mjp.models.weights import fit_to_model
+from mjp.models.weights import PREFIX, fit_to_model
 
-ADAPTERS: Mapping[type[nn.Module], type[MJPBackbone]] = MappingProxyType(
-    {
-        VisionTransformer: MJPVisionTransformer,
-        VisionTransformerDistilled: MJPVisionTransformerDistilled,
-        SwinTransformer: MJPSwinTransformer,
-        ResNet: MJPResNet,
-    }
+ADAPTERS: tuple[type[MJPBackbone], ...] = (
+    MJPVisionTransformer,
+    MJPVisionTransformerDistilled,
+    MJPSwinTransformer,
+    MJPResNet,
 )
 
+default_cfgs: dict[str, Any] = {}
+"""Read by timm's `register_model`: where the weights of each name are."""
 
 _NOT_OF_THE_MODEL = frozenset(
     ["pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "features_only", "out_indices"]
@@ -56,7 +61,7 @@ def wrap(model: nn.Module, config: MJPConfig | None = None) -> MJPBackbone:
     config = MJPConfig() if config is None else config
     if isinstance(model, MJPBackbone):
         raise ConfigError("this model is wrapped already; wrap the timm model it was made from")
-    adapter = ADAPTERS.get(type(model))
+    adapter = next((one for one in ADAPTERS if one.timm_class is type(model)), None)
     if adapter is None:
         raise UnsupportedModelError(
             f"mjp has no adapter for {type(model).__module__}.{type(model).__qualname__}; "
@@ -101,14 +106,21 @@ def create_model(
 
 def build(architecture: str, config: MJPConfig, pretrained: bool = False, **arguments: Any) -> Any:
     """Builds a wrapped model the way timm builds its own, features_only and loading included."""
-    check_supported(architecture)
+    adapter = check_supported(architecture)
     for name, instead in (
         ("checkpoint_path", "load the file with mjp.load_weights"),
         ("mjp", "pass the configuration as config"),
     ):
         if name in arguments:
             raise ConfigError(f"{name} is no argument here; {instead}")
-    _check_small_stem(architecture, arguments.get("small_stem", False))
+    small_stem = arguments.get("small_stem", False)
+    if not isinstance(small_stem, bool):
+        raise ConfigError(f"small_stem must be true or false, got {small_stem!r}")
+    if small_stem and adapter is not MJPResNet:
+        raise ConfigError(
+            f"small_stem is for ResNets, and {architecture} is none; leave it out, and give "
+            "img_size and patch_size or window_size to fit small images"
+        )
     recorded = {key: value for key, value in arguments.items() if key not in _NOT_OF_THE_MODEL}
 
     def construct(small_stem: bool = False, **timm_arguments: Any) -> MJPBackbone:
@@ -132,33 +144,45 @@ def build(architecture: str, config: MJPConfig, pretrained: bool = False, **argu
             # leaves out what is added outside of them; this runs the model's forward pass.
             "feature_cls": MJPFeatures,
             "out_indices": arguments.pop("out_indices", None)
-            or _default_out_indices(architecture, arguments),
+            or adapter.num_feature_maps(arguments),
         },
         **arguments,
     )
 
 
-def _check_small_stem(architecture: str, small_stem: object) -> None:
-    if not isinstance(small_stem, bool):
-        raise ConfigError(f"small_stem must be true or false, got {small_stem!r}")
-    if small_stem and not is_model_in_modules(architecture, ["resnet"]):
-        raise ConfigError(
-            f"small_stem is for ResNets, and {architecture} is none; leave it out, and give "
-            "img_size and patch_size or window_size to fit small images"
+class MJPFeatures(FeatureGetterNet):
+    """timm's feature extractor, whose forward call also takes a plan."""
+
+    def forward(self, x: Tensor, plan: JigsawPlan | None = None) -> list[Tensor]:
+        """Feature maps in timm's own layout for the family: NHWC for Swin, NCHW for others."""
+        check_images(x)
+        maps = self.model.forward_intermediates(
+            x, indices=self.out_indices, norm=self.norm, intermediates_only=True, plan=plan
         )
+        if self.output_fmt == Format.NHWC:
+            return [one.permute(0, 2, 3, 1) for one in maps]
+        return maps
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters without weight decay, as they are called here."""
+        return {f"model.{name}" for name in self.model.no_weight_decay()}
+
+    def draw_plan(
+        self, images: Float[Tensor, "batch chan height width"], generator: torch.Generator
+    ) -> Any:
+        """A plan for this batch by the model's configuration, or None."""
+        return self.model.draw_plan(images, generator)
+
+    def localization_loss(self, plan: JigsawPlan | None) -> Float[Tensor, ""]:
+        """DAL of the model's position table."""
+        return self.model.localization_loss(plan)
 
 
-def _default_out_indices(architecture: str, arguments: Mapping[str, Any]) -> int:
-    """As many of the last feature maps as timm's own models give by default."""
-    if is_model_in_modules(architecture, ["swin_transformer"]):
-        return len(arguments.get("depths", (2, 2, 6, 2)))
-    return 5 if is_model_in_modules(architecture, ["resnet"]) else 3
-
-
-def check_supported(architecture: str) -> None:
-    """Raises unless timm has an architecture of this name and mjp an adapter for it."""
-    if is_model(architecture) and is_model_in_modules(architecture, SUPPORTED_MODULES):
-        return
+def check_supported(architecture: str) -> type[MJPBackbone]:
+    """The adapter of an architecture of timm's; an error where there is none."""
+    for adapter in ADAPTERS:
+        if is_model(architecture) and is_model_in_modules(architecture, adapter.timm_modules):
+            return adapter
     if is_model(architecture):
         raise UnsupportedModelError(
             f"mjp has no adapter for {architecture}; supported are timm's {_supported()}"
@@ -168,8 +192,45 @@ def check_supported(architecture: str) -> None:
     raise ConfigError(f"timm has no model named {architecture!r}{hint}")
 
 
+def supported_architectures() -> list[str]:
+    """The names of all timm architectures that have an adapter."""
+    return [name for module in _timm_modules() for name in list_models(module=module)]
+
+
+def _timm_modules() -> list[str]:
+    return list(dict.fromkeys(name for adapter in ADAPTERS for name in adapter.timm_modules))
+
+
 def _supported() -> str:
-    return (
-        "ViT and DeiT (VisionTransformer, VisionTransformerDistilled), Swin (SwinTransformer) and "
-        "ResNet (ResNet)"
-    )
+    families: dict[str, list[str]] = {}
+    for adapter in ADAPTERS:
+        families.setdefault(adapter.family, []).append(adapter.timm_class.__name__)
+    return ", ".join(f"{family} ({', '.join(names)})" for family, names in families.items())
+
+
+def _register(architecture: str, configs: Any) -> None:
+    """Makes `timm.create_model("mjp_…")` work, for one architecture."""
+    name = PREFIX + architecture
+    if configs is not None:
+        configs = deepcopy(configs)
+        for tag, config in configs.cfgs.items():
+            # timm completes a bare 'timm/' with the name being registered, which is not the hub's.
+            if config.hf_hub_id == "timm/":
+                hub = f"timm/{architecture}.{tag}" if tag else f"timm/{architecture}"
+                configs.cfgs[tag] = replace(config, hf_hub_id=hub)
+        default_cfgs[name] = configs
+
+    def entry(pretrained: bool = False, mjp: Any = None, **arguments: Any) -> Any:
+        config = mjp if isinstance(mjp, MJPConfig) else MJPConfig.from_dict(mjp or {})
+        return build(architecture, config, pretrained, **arguments)
+
+    entry.__name__ = entry.__qualname__ = name
+    entry.__doc__ = f"{architecture} with Masked Jigsaw Puzzle position embeddings."
+    register_model(entry)
+
+
+for _module in _timm_modules():
+    for _architecture in list_models(module=_module):
+        _register(
+            _architecture, import_module(f"timm.models.{_module}").default_cfgs.get(_architecture)
+        )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mjp.core.records import Scalar
 from mjp.models.backbone import MJPBackbone
 from mjp.models.classes import is_imagenet
-from mjp.models.registry import PREFIX
+from mjp.models.weights import PREFIX
 
 
 def model_facts(label: str, model: Any) -> dict[str, Scalar]:

@@ -1,5 +1,7 @@
 """Dense absolute localization (DAL): a regressor from position embedding to grid coordinate."""
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -77,6 +79,20 @@ def localization_loss(
     """
     distance = (predicted - target).abs().sum(dim=1)
     return (share * distance).sum()  # A matrix product would be coarsened by autocast.
+
+
+@dataclass(frozen=True, eq=False)
+class LossTerms:
+    """Classification loss, localization loss (DAL) and the weight λ of the latter."""
+
+    classification: Float[Tensor, ""]
+    localization: Float[Tensor, ""]
+    weight: float
+
+    @property
+    def total(self) -> Float[Tensor, ""]:
+        """What is minimised: classification + λ · localization."""
+        return self.classification + self.weight * self.localization
 
 
 def principal_projection(

@@ -16,12 +16,11 @@ from torch import Tensor, nn
 
 from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
 from mjp.core.seeds import seed_for
-from mjp.models.checkpoint import load
+from mjp.models.backbone import MJPBackbone
+from mjp.models.checkpoint import load, pretrained, pretrained_names
 from mjp.models.config import VARIANTS, MJPConfig
 from mjp.models.factory import create_model, wrap
-from mjp.models.pretrained import pretrained, pretrained_names
-from mjp.models.registry import PREFIX
-from mjp.models.weights import CONFIG_NAME, OWN_NAMES, load_strictly, load_weights, read_state
+from mjp.models.weights import CONFIG_NAME, PREFIX, load_strictly, load_weights, read_state
 
 RANDOM = "random"
 """In place of a file: the architecture with weights drawn from a seed."""
@@ -149,12 +148,13 @@ def _imported(where: str, weights: str | None) -> nn.Module:
     home, _, function = where.partition(":")
     if not home or not function:
         raise ConfigError(f"{IMPORT}{where} names no function; write {IMPORT}MODULE:FUNCTION")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # As `python -m` does: modules beside the person count.
+    sys.path.insert(0, "")  # As `python -m` does: modules beside the person count.
     try:
         made = getattr(importlib.import_module(home), function)()
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{IMPORT}{where} cannot be had: {error}") from error
+    finally:
+        sys.path.remove("")
     if not isinstance(made, nn.Module):
         raise ConfigError(f"{IMPORT}{where} gives a {type(made).__name__}, not an nn.Module")
     if weights is not None:
@@ -200,11 +200,12 @@ def _from_file(source: str, path: Path, arguments: dict[str, Any]) -> Any:
     classifier = (timm.get_pretrained_cfg(plain) or timm.get_pretrained_cfg(source)).classifier
     arguments = {**arguments, **_num_classes(state, classifier)}
     if source.startswith(PREFIX):
-        ours = create_model(plain, MJPConfig(), **arguments)
-        load_weights(ours, path)
-        return ours
+        model = create_model(plain, MJPConfig(), **arguments)
+        load_weights(model, path)
+        return model
     model = timm.create_model(source, **arguments)
-    if any(name.startswith(OWN_NAMES) or name == "pos_embed.weight" for name in state):
+    ours = (*MJPBackbone.added_names, "pos_embed.weight")
+    if any(name.startswith(ours) for name in state):
         raise CheckpointError(
             f"{path} holds a model with MJP; write {PREFIX}{source}@{path} to open it as one"
         )

@@ -1,5 +1,6 @@
 """The ResNet family of timm: no position embeddings, so only the jigsaw on the input applies."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from timm.models.resnet import ResNet
@@ -7,11 +8,15 @@ from torch import Tensor, nn
 
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import PatchGrid
-from mjp.models.pixels import PixelJigsaw
+from mjp.models.backbone import PixelJigsaw
 
 
 class MJPResNet(PixelJigsaw, ResNet):
     """timm's ResNet with the jigsaw."""
+
+    timm_class = ResNet
+    timm_modules = ("resnet",)
+    family = "ResNet"
 
     def _prepare_positions(self) -> None:
         config = self.mjp_config
@@ -38,6 +43,10 @@ class MJPResNet(PixelJigsaw, ResNet):
             "global_pool": self.global_pool.pool_type,
             "drop_rate": self.drop_rate,
         }
+
+    @classmethod
+    def num_feature_maps(cls, arguments: Mapping[str, Any]) -> int:
+        return 5
 
 
 def use_small_stem(model: ResNet) -> None:

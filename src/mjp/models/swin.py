@@ -1,18 +1,19 @@
 """The Swin family of timm: jigsaw on the input; absolute positions only where switched on."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from timm.layers import resample_abs_pos_embed
-from timm.models.swin_transformer import SwinTransformer
+from timm.models.swin_transformer import SwinTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import JigsawPlan, PatchGrid
-from mjp.models.backbone import Rebound, check_plan
-from mjp.models.pixels import PixelJigsaw
+from mjp.models.backbone import MJPBackbone, PixelJigsaw, Rebound, check_plan
+from mjp.models.weights import resize_table
 
 
 class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
@@ -22,6 +23,11 @@ class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
     With `absolute_positions="added"`, every 4x4 token gets a learned embedding of its place, and
     tokens inside masked patches get the unknown one instead.
     """
+
+    timm_class = SwinTransformer
+    timm_modules = ("swin_transformer",)
+    family = "Swin"
+    added_names = (*MJPBackbone.added_names, "pos_embed")
 
     def _prepare_positions(self) -> None:
         config = self.mjp_config
@@ -79,6 +85,15 @@ class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
             "proj_drop_rate": first[0].attn.proj_drop.p,
             "drop_path_rate": getattr(self.layers[-1].blocks[-1].drop_path1, "drop_prob", 0.0),
         }
+
+    def fit_weights(self, state: dict[str, Tensor], grid: PatchGrid | None) -> Mapping[str, Tensor]:
+        fitted: dict[str, Tensor] = checkpoint_filter_fn(state, self)
+        resize_table(fitted, "pos_embed", self, grid)
+        return fitted
+
+    @classmethod
+    def num_feature_maps(cls, arguments: Mapping[str, Any]) -> int:
+        return len(arguments.get("depths", (2, 2, 6, 2)))
 
     def forward_features(
         self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any

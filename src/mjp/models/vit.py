@@ -1,24 +1,28 @@
 """The ViT and DeiT family of timm: absolute positions, one token per patch."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from timm.layers import PatchEmbed, resample_abs_pos_embed
+from timm.layers import Attention, PatchEmbed, resample_abs_pos_embed
 from timm.models.deit import VisionTransformerDistilled
-from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer import Block, VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from mjp.core.errors import ConfigError, UnsupportedModelError
 from mjp.jigsaw import JigsawPlan, PatchGrid
 from mjp.models.backbone import MJPBackbone, Rebound, check_images, check_plan
-from mjp.models.bare_block import bare
+from mjp.models.weights import resize_table
 
 
 class _ViTPositions(MJPBackbone):
     """Unknown positions through timm's one seam for positions, `_pos_embed`."""
 
+    timm_modules = ("vision_transformer", "deit")
+    family = "ViT and DeiT"
     pos_embed: Any
     blocks: Any
     index_embed: nn.Parameter | None
@@ -51,7 +55,7 @@ class _ViTPositions(MJPBackbone):
             self.index_embed = nn.Parameter(torch.empty_like(self.pos_embed))
         if config.first_block == "bare":
             # A list of its own: the model that was wrapped keeps its blocks.
-            self.blocks = nn.Sequential(bare(self.blocks[0]), *self.blocks[1:])
+            self.blocks = nn.Sequential(_bare(self.blocks[0]), *self.blocks[1:])
 
     def _init_added(self) -> None:
         super()._init_added()
@@ -108,6 +112,15 @@ class _ViTPositions(MJPBackbone):
             last = self.blocks[-1].drop_path1
             arguments["drop_path_rate"] = getattr(last, "drop_prob", 0.0)
         return arguments
+
+    def fit_weights(self, state: dict[str, Tensor], grid: PatchGrid | None) -> Mapping[str, Tensor]:
+        if self.pos_embed is None:
+            state.pop("pos_embed", None)
+        for name in ("pos_embed", "index_embed"):
+            resize_table(state, name, self, grid)
+        if "pos_embed" in state and state["pos_embed"].shape != self.pos_embed.shape:
+            return state
+        return checkpoint_filter_fn(state, self, adapt_layer_scale=True)
 
     def forward(
         self,
@@ -233,6 +246,97 @@ class _ViTPositions(MJPBackbone):
 class MJPVisionTransformer(_ViTPositions, VisionTransformer):
     """timm's VisionTransformer with MJP."""
 
+    timm_class = VisionTransformer
+
 
 class MJPVisionTransformerDistilled(_ViTPositions, VisionTransformerDistilled):
     """timm's distilled DeiT with MJP."""
+
+    timm_class = VisionTransformerDistilled
+
+
+class BareBlock(nn.Module):
+    """A transformer block whose input reaches the rest of the network through q, k and v alone.
+
+    This is what the analytic attack of the APRIL paper needs: with a norm or a residual around the
+    attention its equation does not hold. The MLP keeps its norm and residual, which do not matter
+    to it. No published accuracy is that of such a network.
+    """
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.attn = block.attn
+        self.norm2 = block.norm2
+        self.mlp = block.mlp
+        self.ls2 = block.ls2
+        self.drop_path1 = nn.Identity()
+        self.drop_path2 = block.drop_path2
+
+    def forward(
+        self, x: Tensor, attn_mask: torch.Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        more = {"is_causal": True} if is_causal else {}
+        x = self.attn(x, attn_mask=attn_mask, **more)
+        return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))
+
+
+def _bare(block: nn.Module) -> BareBlock:
+    """The block without norm and residual around its attention, with the same weights."""
+    if isinstance(block, BareBlock):
+        return block
+    if type(block) is not Block:
+        raise UnsupportedModelError(
+            f"first_block='bare' is for timm's Block; this model's is a {type(block).__name__}"
+        )
+    return BareBlock(block)
+
+
+class PrefixBlock(Block):
+    """timm's block that reads all tokens and, in training, gives the first few alone.
+
+    These are the same as the whole block's, and so is every gradient: the other tokens of a last
+    block are thrown away by a head that reads the class token. Outside of training it is timm's
+    block: who looks at a trained model may look at any token.
+    """
+
+    given: int
+
+    def forward(
+        self, x: Tensor, attn_mask: torch.Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        if not self.training or attn_mask is not None or is_causal:
+            return super().forward(x, attn_mask=attn_mask, is_causal=is_causal)
+        first = x[:, : self.given]
+        first = first + self.drop_path1(self.ls1(self._attention(self.norm1(x))))
+        return first + self.drop_path2(self.ls2(self.mlp(self.norm2(first))))
+
+    def _attention(self, x: Tensor) -> Tensor:
+        """timm's attention with the queries of the first tokens."""
+        attn: Any = self.attn
+        weight, bias, dim = attn.qkv.weight, attn.qkv.bias, attn.attn_dim
+        biases = (None, None) if bias is None else (bias[:dim], bias[dim:])
+        shape = (len(x), -1, attn.num_heads, attn.head_dim)
+        queries = F.linear(x[:, : self.given], weight[:dim], biases[0])
+        keys, values = F.linear(x, weight[dim:], biases[1]).chunk(2, dim=-1)
+        q, k, v = (one.reshape(shape).transpose(1, 2) for one in (queries, keys, values))
+        dropout = attn.attn_drop.p if attn.training else 0.0
+        out = F.scaled_dot_product_attention(attn.q_norm(q), attn.k_norm(k), v, dropout_p=dropout)
+        out = attn.norm(out.transpose(1, 2).flatten(2))
+        return attn.proj_drop(attn.proj(out))
+
+
+def give_prefix_only(model: nn.Module) -> None:
+    """Lets a ViT's last block compute, in training, what the head reads and no more.
+
+    For whoever asks the model for logits and nothing else while it trains. Models that pool
+    otherwise, or have other blocks, are left alone.
+    """
+    if getattr(model, "global_pool", None) != "token":
+        return
+    *_, block = getattr(model, "blocks", None) or [None]
+    if type(block) is not Block or type(block.attn) is not Attention:
+        return
+    if getattr(block.attn, "gate", None) is not None:
+        return
+    block.__class__ = PrefixBlock
+    block.given = 1 if getattr(model, "dist_token", None) is None else 2

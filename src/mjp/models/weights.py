@@ -13,14 +13,15 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from timm.layers import resample_abs_pos_embed
-from timm.models import clean_state_dict, swin_transformer, vision_transformer
-from timm.models.swin_transformer import SwinTransformer
-from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor, nn
+from timm.models import clean_state_dict
+from torch import Tensor
 
 from mjp.core.errors import CheckpointError, ConfigError
 from mjp.jigsaw import PatchGrid
 from mjp.models.backbone import MJPBackbone
+
+PREFIX = "mjp_"
+"""Before the name of timm's, the name of an architecture with MJP."""
 
 WEIGHTS_NAME = "model.safetensors"
 CONFIG_NAME = "config.json"
@@ -29,9 +30,6 @@ STATES = ("state_dict_ema", "model_ema", "state_dict", "model", "model_state_dic
 """Where training programs put the weights in their files, averaged ones first, as timm reads."""
 
 PREFIX_TOKENS = ("cls_token", "dist_token", "reg_token")
-
-OWN_NAMES = ("unknown_position", "index_embed", "locator.")
-"""How the names of the parameters start that mjp adds to a timm model."""
 
 Head = Literal["load", "keep"]
 
@@ -83,7 +81,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def fit_to_model(
-    state: Mapping[str, Tensor], model: nn.Module, grid: PatchGrid | None = None
+    state: Mapping[str, Tensor], model: MJPBackbone, grid: PatchGrid | None = None
 ) -> dict[str, Tensor]:
     """Renames and resizes what other writers call or size differently from this model.
 
@@ -92,21 +90,10 @@ def fit_to_model(
     Args:
         grid: the grid of the position tables in the state, where it is known; else taken as square.
     """
-    fitted = convert_reference(state)
-    own = model.state_dict()
-    if isinstance(model, VisionTransformer):
-        if model.pos_embed is None:
-            fitted.pop("pos_embed", None)
-        for name in ("pos_embed", "index_embed"):
-            _resize(fitted, name, model, grid)
-        if "pos_embed" not in fitted or fitted["pos_embed"].shape == model.pos_embed.shape:
-            fitted = vision_transformer.checkpoint_filter_fn(fitted, model, adapt_layer_scale=True)
-    elif isinstance(model, SwinTransformer):
-        fitted = swin_transformer.checkpoint_filter_fn(fitted, model)
-        _resize(fitted, "pos_embed", model, grid)
-    names = OWN_NAMES if isinstance(model, VisionTransformer) else (*OWN_NAMES, "pos_embed")
-    if not any(name.startswith(names) for name in fitted):
-        fitted |= {name: own[name] for name in own if name.startswith(names)}
+    fitted = dict(model.fit_weights(convert_reference(state), grid))
+    if not any(name.startswith(model.added_names) for name in fitted):
+        own = model.state_dict()
+        fitted |= {name: own[name] for name in own if name.startswith(model.added_names)}
     return fitted
 
 
@@ -151,7 +138,7 @@ def load_strictly(model: Any, state: Mapping[str, Tensor], path: Path, head: Hea
         advice = ""
         if any(name.startswith(heads) for name in misshapen):
             advice = "\nfor other classes than the file's, keep the model's own head: head='keep'"
-        elif any(start in problem for problem in problems for start in OWN_NAMES):
+        elif any(start in problem for problem in problems for start in MJPBackbone.added_names):
             advice = "\nthe file was written under another MJPConfig"
         raise CheckpointError(f"{path} does not fit the model:\n  {shown}{more}{advice}")
     model.load_state_dict(dict(state), strict=True)
@@ -176,7 +163,7 @@ def _head_names(model: Any) -> tuple[str, ...]:
     )
 
 
-def _resize(
+def resize_table(
     state: dict[str, Tensor], name: str, model: MJPBackbone, grid: PatchGrid | None
 ) -> None:
     """Resamples a table of positions that is for another grid than the model's.

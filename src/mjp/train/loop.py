@@ -18,8 +18,8 @@ from mjp.core.team import Team
 from mjp.data.batch import Batch
 from mjp.data.feed import Feed
 from mjp.data.order import Calendar
+from mjp.models.backbone import with_fast_patches
 from mjp.models.checkpoint import save
-from mjp.models.projection import with_fast_patches
 from mjp.train import snapshots
 from mjp.train.clock import Clock
 from mjp.train.distribution import begin_pass, spread, synchronised

@@ -9,7 +9,7 @@ from timm.loss import SoftTargetCrossEntropy
 from torch import Tensor, nn
 
 from mjp.jigsaw import JigsawPlan
-from mjp.models.last_block import give_prefix_only
+from mjp.models.vit import give_prefix_only
 
 
 class Objective(nn.Module):

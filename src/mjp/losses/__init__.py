@@ -1,1 +1,0 @@
-"""What is minimised: the classification loss and the localization loss beside it."""
