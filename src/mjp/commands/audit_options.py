@@ -61,11 +61,11 @@ class AuditOptions(ModelOptions):
     """Mean colour that your own model takes off pixels in [0, 1]."""
     std: tuple[float, float, float] | None = None
     """What your own model divides pixels by after that."""
-    patch_embedding: str | None = None
+    patch_embedding: str = "auto"
     """Name of the layer that embeds patches, where it is not found by itself."""
-    positions: str | None = None
+    positions: str = "auto"
     """Name of the parameter of position embeddings, where it is not found; or none."""
-    classifier: str | None = None
+    classifier: str = "auto"
     """Name of the layer that gives logits, where it is not found; or none."""
     patch_layout: Literal["chw", "hwc"] = "chw"
     """Order of a patch's values that a linear patch embedding takes."""

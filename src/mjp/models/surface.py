@@ -15,7 +15,7 @@ Layout = Literal["chw", "hwc"]
 
 @dataclass(frozen=True)
 class SurfaceNames:
-    """Names of a model's parts; what is None is looked for.
+    """Names of a model's parts; what is `auto` is looked for.
 
     Args:
         patch_embedding: module that turns patches into tokens, a convolution or a linear layer.
@@ -24,9 +24,9 @@ class SurfaceNames:
         layout: order of the values of a patch that a linear patch embedding takes.
     """
 
-    patch_embedding: str | None = None
-    positions: str | None = None
-    classifier: str | None = None
+    patch_embedding: str = "auto"
+    positions: str = "auto"
+    classifier: str = "auto"
     layout: Layout = "chw"
 
 
@@ -85,9 +85,9 @@ def find_surface(
     )
 
 
-def _patch_embedding(model: nn.Module, name: str | None) -> tuple[str, nn.Conv2d | nn.Linear]:
+def _patch_embedding(model: nn.Module, name: str) -> tuple[str, nn.Conv2d | nn.Linear]:
     modules = dict(model.named_modules())
-    if name is not None:
+    if name != "auto":
         layer = modules.get(name)
         if not isinstance(layer, nn.Conv2d | nn.Linear):
             raise ConfigError(
@@ -129,13 +129,11 @@ def _shape_of(
     return (int(high), int(wide)), layer.out_features
 
 
-def _positions(
-    model: nn.Module, name: str | None, grid: PatchGrid, width: int
-) -> tuple[str | None, int]:
+def _positions(model: nn.Module, name: str, grid: PatchGrid, width: int) -> tuple[str | None, int]:
     parameters = dict(model.named_parameters())
     if name == "none":
         return None, 0
-    if name is None:
+    if name == "auto":
         fitting = [
             one
             for one, tensor in parameters.items()
@@ -163,11 +161,11 @@ def _rows(table: Tensor, width: int) -> int:
     return int(shape[-2]) if single and shape[-1] == width else 0
 
 
-def _classifier(model: nn.Module, name: str | None) -> str | None:
+def _classifier(model: nn.Module, name: str) -> str | None:
     linear = {one: m for one, m in model.named_modules() if isinstance(m, nn.Linear)}
     if name == "none":
         return None
-    if name is not None:
+    if name != "auto":
         if name not in linear:
             raise ConfigError(f"{name!r} is no linear layer of this model")
         return name

@@ -148,7 +148,10 @@ class MaskedJigsaw(Jigsaw):
             model.get_parameter("unknown_position").copy_(config.position_init_std * draw)
         surface = public.surface
         names = SurfaceNames(
-            surface.patch_embedding, surface.positions, surface.classifier or "none", surface.layout
+            surface.patch_embedding,
+            surface.positions or "none",
+            surface.classifier or "none",
+            surface.layout,
         )
         return replace(public, model=model, surface=find_surface(model, public.size, names))
 
