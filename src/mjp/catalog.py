@@ -5,7 +5,7 @@ from types import ModuleType
 
 from mjp.core.verbs import Verb
 
-PLUGINS = ("mjp.commands",)
+PLUGINS = ("mjp.commands", "mjp.evaluate")
 """Each may have `VERBS`, `SECTIONS` and `TASK`; importing one loads no torch."""
 
 GROUPS = {

@@ -4,6 +4,7 @@ A plug-in declares its `Section`s beside its verbs; commands print their tables,
 shows them with their figures. Nothing here imports torch.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ class Column:
         signed: whether the number bears its sign, as differences do.
         numeric: whether it holds numbers, which are set to the right.
         optional: whether it is left out where it would be empty, as the paper's numbers are.
+        note: stands below the table where the column is shown.
     """
 
     title: str
@@ -43,6 +45,7 @@ class Column:
     signed: bool = False
     numeric: bool = True
     optional: bool = False
+    note: str = ""
 
     def cell(self, record: Record) -> str:
         """The text of the column for a record."""
@@ -112,13 +115,17 @@ class Table:
         ]
         first = {**chosen[0].conditions, **chosen[0].values}
         return FilledTable(
-            self.title.format_map({name: format_scalar(first[name], None) for name in first}),
+            self.title.format_map(
+                defaultdict(
+                    lambda: MISSING, {name: format_scalar(first[name], None) for name in first}
+                )
+            ),
             tuple(self.columns[place] for place in kept),
             tuple(
                 Row(tuple(row[place] for place in kept), (record,))
                 for row, record in zip(rows, chosen, strict=True)
             ),
-            self.note,
+            " ".join(filter(None, [self.note, *(self.columns[place].note for place in kept)])),
             len(rows) >= self.folded_from,
         )
 
@@ -139,6 +146,20 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class FigureFile:
+    """Figures that a command left in the folder of its records, for a page to show.
+
+    Args:
+        pattern: of their names; `*` stands for what `{name}` in the caption is replaced by.
+        most: how many of a folder to show.
+    """
+
+    pattern: str
+    caption: str
+    most: int = 1
+
+
+@dataclass(frozen=True)
 class Section:
     """What a plug-in's records look like on a page.
 
@@ -148,6 +169,7 @@ class Section:
         title: may name conditions of its first record in braces.
         intro: a fixed text above the tables.
         per: the condition that each section has one value of, such as `data`.
+        files: figures in the folders that its records are from.
     """
 
     id: str
@@ -157,6 +179,7 @@ class Section:
     figures: tuple[Figure, ...] = field(default=())
     intro: str = ""
     per: str = ""
+    files: tuple[FigureFile, ...] = ()
 
     @property
     def kinds(self) -> set[str]:

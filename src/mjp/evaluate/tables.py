@@ -1,0 +1,376 @@
+"""What evaluations and probes look like: columns, figures and fixed texts, for every kind of
+record. Imports no torch."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mjp.core.records import Record, Scalar
+from mjp.report import paper
+from mjp.report.table import Column, Figure, FigureFile, Section, Table, format_scalar, look_up
+
+DIFFERENCES = {
+    "top1": "top-1 accuracy, points",
+    "accuracy": "accuracy of the jigsaw, points",
+    "consistency": "consistency, points",
+    "diff_norm": "Diff. Norm.",
+}
+
+
+def _joined(*names: str, digits: int = 1, by: str = ", ") -> Callable[[Record], Scalar]:
+    """A function of a record that gives several numbers in one cell; None where all lack."""
+
+    def join(record: Record) -> Scalar:
+        values = [look_up(record, name) for name in names]
+        if all(value is None for value in values):
+            return None
+        return by.join(format_scalar(value, digits) for value in values)
+
+    return join
+
+
+def _shown_at(record: Record) -> Scalar:
+    size, crop = (record.conditions.get(name) for name in ("image_size", "crop"))
+    return None if size is None else f"{size}, crop {format_scalar(crop, None)}"
+
+
+def _with_jigsaw(record: Record) -> Scalar:
+    return f"{record.conditions.get('model')} ({record.conditions.get('jigsaw')})"
+
+
+def _papers_jigsaw(record: Record) -> Scalar:
+    row = paper.classification(record.conditions)
+    if row is None or record.conditions.get("ratio") != paper.CONSISTENCY_RATIO:
+        return None
+    norm = "" if row.diff_norm is None else f", {row.diff_norm:.2f}"
+    return f"{row.consistency:.1f}{norm}"
+
+
+def _papers(value: Callable[[paper.Robustness], Scalar]) -> Callable[[Record], Scalar]:
+    """A function of a record that gives what the paper says of the robustness of its model."""
+
+    def look(record: Record) -> Scalar:
+        row = paper.robustness(record.conditions)
+        return None if row is None else value(row)
+
+    return look
+
+
+def _papers_error(record: Record) -> Scalar:
+    row = paper.robustness(record.conditions)
+    return row.errors.get(str(record.conditions.get("corruption"))) if row else None
+
+
+def _papers_top1(record: Record) -> Scalar:
+    row = paper.classification(record.conditions)
+    return None if row is None else row.top1
+
+
+def _papers_regression(record: Record) -> Scalar:
+    row = paper.regression(record.conditions)
+    if row is None:
+        return None
+    return ", ".join(f"{mean:.3f} ± {std:.3f}" for mean, std in (row.one, row.two))
+
+
+def _is_clear(record: Record) -> Scalar:
+    """Whether the interval of a difference leaves 0 out."""
+    low, high = (record.values.get(f"difference_{end}") for end in ("low", "high"))
+    return isinstance(low, float) and isinstance(high, float) and (low > 0 or high < 0)
+
+
+def _patches_seen(record: Record) -> Scalar:
+    """The mean over the heads, of all the patches."""
+    seen = [
+        value
+        for name, value in record.values.items()
+        if name.startswith("patches_seen_by_head_") and isinstance(value, float)
+    ]
+    if not seen:
+        return None
+    patches = record.values.get("patches")
+    return f"{sum(seen) / len(seen):.1f}" + ("" if patches is None else f" of {patches}")
+
+
+def _percent_on_patches(record: Record) -> Scalar:
+    share = record.values.get("attention_on_patches")
+    return 100 * share if isinstance(share, float) else None
+
+
+MODEL = Column("Model", "model", numeric=False)
+SHOWN_AT = Column("Shown at", _shown_at, numeric=False, optional=True)
+
+
+def _percent(title: str, value: str) -> Column:
+    return Column(title, value, interval=1)
+
+
+ACCURACY = Table(
+    "eval accuracy",
+    "Accuracy on untouched images of {data}; 95 % intervals",
+    (
+        MODEL,
+        SHOWN_AT,
+        Column("Parameters", "parameters"),
+        Column("Images", "images"),
+        _percent("Top-1, %", "top1"),
+        _percent("Top-5, %", "top5"),
+        Column("Paper: top-1, %", _papers_top1, digits=1, optional=True),
+    ),
+)
+JIGSAW = Table(
+    "eval jigsaw",
+    "Under a jigsaw of so many patches, {draws} of each image",
+    (
+        Column("Model (jigsaw in)", _with_jigsaw, numeric=False),
+        SHOWN_AT,
+        Column("Share moved", "ratio", digits=None),
+        Column("Patches moved", _joined("patches_moved", "patches", by=" of ")),
+        _percent("Accuracy, %", "accuracy"),
+        _percent("Consistency, %", "consistency"),
+        Column("Diff. Norm.", "diff_norm", interval=2),
+        Column(
+            "Paper: consistency, Diff. Norm.",
+            _papers_jigsaw,
+            optional=True,
+            note="The paper does not state the ratio of its consistency; its numbers stand at "
+            f"{paper.CONSISTENCY_RATIO:g}, the default of its script.",
+        ),
+    ),
+)
+DIFFERENCE = Table(
+    "eval difference",
+    "Differences, image by image",
+    (
+        Column("Models", _joined("model", "than", by=" − "), numeric=False),
+        SHOWN_AT,
+        Column(
+            "Of what",
+            lambda record: DIFFERENCES.get(str(record.conditions.get("value"))),
+            numeric=False,
+        ),
+        Column("Share moved", lambda record: record.conditions.get("ratio") or 0, digits=None),
+        Column("Difference [95 %]", "difference", interval=2, signed=True),
+        Column("0 outside", _is_clear, numeric=False),
+    ),
+    folded_from=9,
+)
+CORRUPTION = Table(
+    "eval corruption",
+    "Top-1 error under each corruption of {data}; 95 % intervals",
+    (
+        Column(
+            "Corruption",
+            lambda record: str(record.conditions.get("corruption")).replace("_", " "),
+            numeric=False,
+        ),
+        MODEL,
+        SHOWN_AT,
+        _percent("Error, % (mean of severities)", "error"),
+        Column(
+            "÷ AlexNet’s, %",
+            "relative_to_alexnet",
+            digits=1,
+            optional=True,
+            note="AlexNet’s errors are those on ImageNet’s classes and the fifteen corruptions; "
+            "elsewhere there is no normalised error.",
+        ),
+        Column("Paper: error, %", _papers_error, digits=1, optional=True),
+    ),
+)
+CORRUPTION_SUMMARY = Table(
+    "eval corruption summary",
+    "Over all corruptions",
+    (
+        MODEL,
+        SHOWN_AT,
+        Column("Clean error, %", "clean_error"),
+        _percent("Mean error, %", "mean_error"),
+        Column("mCE, %", "mce", interval=1, optional=True),
+        Column(
+            "Paper: mean error, mCE",
+            _papers(lambda row: f"{row.printed_mean:.1f}, {row.mce:.1f}"),
+            optional=True,
+            note="The paper prints ten of the fifteen corruptions; for DeiT-S with MJP their mean "
+            "is 43.2, not the 41.5 printed.",
+        ),
+    ),
+)
+NATURAL = Table(
+    "eval imagenet-a",
+    "ImageNet-A; 95 % intervals",
+    (
+        MODEL,
+        SHOWN_AT,
+        Column("Images", "images"),
+        _percent("Accuracy, %", "accuracy"),
+        _percent("AURRA, %", "aurra"),
+        _percent("RMS calibration error, %", "calibration_error"),
+        Column(
+            "Paper: accuracy, AURRA",
+            _papers(lambda row: f"{row.imagenet_a:.1f}, {row.aurra:.1f}"),
+            optional=True,
+        ),
+    ),
+)
+OUTLIERS = Table(
+    "eval imagenet-o",
+    "ImageNet-O: outliers by minus the largest softmax over 200 classes; 95 % intervals",
+    (
+        MODEL,
+        SHOWN_AT,
+        Column("Outliers", "outliers"),
+        Column("Inliers", "inliers"),
+        _percent("AUPR, %", "aupr"),
+        _percent("AUROC, %", "auroc"),
+        _percent("FPR95, %", "fpr95"),
+        Column("Accuracy on inliers, %", "inlier_accuracy"),
+        Column("Paper: AUPR, %", _papers(lambda row: row.aupr), digits=1, optional=True),
+    ),
+)
+POSITIONS = Table(
+    "probe positions",
+    "Position told from its embedding by linear regression: mean absolute error, {folds} folds, "
+    "mean ± std over {repeats} seeds",
+    (
+        MODEL,
+        Column("Grid", _joined("rows", "cols", by="×")),
+        Column("Width", "dim"),
+        Column("1-D MAE", _joined("mae_1d", "mae_1d_std", digits=3, by=" ± ")),
+        Column("2-D MAE", _joined("mae_2d", "mae_2d_std", digits=3, by=" ± ")),
+        Column("Of it: row, column", _joined("mae_row", "mae_col", digits=3)),
+        Column(
+            "Always the middle: 1-D, 2-D",
+            _joined("mae_1d_of_the_middle", "mae_2d_of_the_middle", digits=2),
+        ),
+        Column("Effective rank", "effective_rank", digits=1),
+        Column("Paper: 1-D, 2-D", _papers_regression, optional=True),
+    ),
+    note="1-D in patches (row × columns + column); 2-D in cells of the grid, the mean of row and "
+    "column.",
+)
+ATTENTION = Table(
+    "probe attention",
+    "Last self-attention, picture by picture",
+    (
+        MODEL,
+        SHOWN_AT,
+        Column("Picture", "image", numeric=False),
+        Column("Looks from", "query", numeric=False),
+        Column("Heads", "heads"),
+        Column("Patches a head looks at, in effect", _patches_seen),
+        Column("Attention on patches, %", _percent_on_patches, digits=1),
+    ),
+)
+
+
+def _draw_curves(records: Sequence[Record], out: Path) -> list[Path]:
+    from mjp.report.jigsaw import draw_curves
+
+    return draw_curves(records, out)
+
+
+def _draw_corruptions(records: Sequence[Record], out: Path) -> list[Path]:
+    """A map of the models that have every corruption."""
+    from mjp.report.corruptions import draw_corruptions
+
+    names: dict[Scalar, set[Scalar]] = {}
+    for record in records:
+        if record.kind == "eval corruption" and record.values.get("error_5") is not None:
+            names.setdefault(record.conditions.get("model"), set()).add(
+                record.conditions.get("corruption")
+            )
+    most = max(names.values(), key=len, default=set())
+    return draw_corruptions(
+        [record for record in records if names.get(record.conditions.get("model")) == most], out
+    )
+
+
+EVALUATION = Section(
+    "evaluation",
+    "Evaluation",
+    "Accuracy and jigsaws: {data}",
+    (ACCURACY, JIGSAW, DIFFERENCE),
+    (
+        Figure(
+            _draw_curves,
+            "Accuracy, consistency and Diff. Norm. over the share of patches moved",
+            "What a jigsaw of so many patches does to the answers of each model.",
+        ),
+    ),
+    intro="Consistency is how often a model gives the same answer for a picture and for its "
+    "jigsaw; Diff. Norm. is the distance between the features of the two. Plain models are shown "
+    "the jigsaw’s pixels; models with MJP know which positions are unknown. Intervals are 95 %, "
+    "over images.",
+    per="data",
+)
+CORRUPTED = Section(
+    "corruptions",
+    "Robustness",
+    "Corrupted images",
+    (CORRUPTION, CORRUPTION_SUMMARY),
+    (
+        Figure(
+            _draw_corruptions,
+            "Top-1 error at each severity of each corruption, a map for each model",
+            "Errors by corruption and severity.",
+        ),
+    ),
+)
+FOOLING = Section(
+    "eval-imagenet-a",
+    "Robustness",
+    "ImageNet-A: images that fool models",
+    (NATURAL,),
+    files=(FigureFile("imagenet-a.svg", "Accuracy by response rate, and calibration."),),
+)
+UNKNOWN = Section(
+    "eval-imagenet-o",
+    "Robustness",
+    "ImageNet-O: images of no known class",
+    (OUTLIERS,),
+    files=(FigureFile("imagenet-o.svg", "How sure models are of outliers and of inliers."),),
+)
+PROBED_POSITIONS = Section(
+    "positions",
+    "Inside the models",
+    "What the position embeddings learned",
+    (POSITIONS,),
+    intro="If a linear regression can tell from an embedding where it belongs, the table has "
+    "learned the grid. (An attacker does not need that: the rows of the table’s gradient are in "
+    "order whatever was learned.) “Always the middle” is what not knowing anything scores; the 1-D "
+    "error counts patches in reading order, the 2-D error cells of the grid, the mean of rows "
+    "and columns. A model that was also trained on mirror images may tell rows and not columns.",
+    files=(
+        FigureFile(
+            "pca-2d.svg",
+            "Every position’s embedding on its two leading principal directions, joined to its "
+            "neighbours on the grid. A sheet means that the table knows the grid.",
+        ),
+        FigureFile("pca-3d.svg", "The same on three directions."),
+        FigureFile(
+            "umap-2d.svg",
+            "UMAP keeps neighbours together: a sheet again means that the table knows the grid.",
+        ),
+        FigureFile("umap-3d.svg", "UMAP in three dimensions."),
+        FigureFile(
+            "similarity.svg",
+            "Each small map is one position’s similarity to all others; bright around its own "
+            "place means that near positions have like embeddings.",
+        ),
+        FigureFile("spectrum.svg", "How many directions the table uses."),
+    ),
+)
+PROBED_ATTENTION = Section(
+    "attention",
+    "Inside the models",
+    "Where the models look",
+    (ATTENTION,),
+    intro="The last self-attention, from the class token to the patches; each map up to its own "
+    "largest weight.",
+    files=(
+        FigureFile("attention.png", "Mean over heads."),
+        FigureFile("attention-*.png", "Every head on {name}.", most=6),
+    ),
+)
+
+SECTIONS = (EVALUATION, CORRUPTED, FOOLING, UNKNOWN, PROBED_POSITIONS, PROBED_ATTENTION)
