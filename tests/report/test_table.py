@@ -58,3 +58,47 @@ def test_terminal_and_markdown_show_the_same_cells():
     assert printed.count("[red]A|") == 1
     assert printed.count("71.05 [70.0–72.0]") == 2
     assert to_markdown(filled).splitlines()[2] == "| [red]A\\| | 71.05 [70.0–72.0] | – | – |"
+
+
+def test_rows_that_look_alike_say_in_which_conditions_they_differ():
+    sizes = [
+        Record("eval", {"model": "A", "data": "d", "image_size": size, "torch": size}, {"top1": 1})
+        for size in ("224x224", "288x288")
+    ]
+    other = Record("eval", {"model": "B", "data": "d", "image_size": "64x64"}, {"top1": 2})
+    filled = TABLE.fill([*sizes, other])
+    assert filled.columns[-1].title == "Differs in"
+    assert [row.cells[-1] for row in filled.rows] == [
+        "image size 224x224",
+        "image size 288x288",
+        "",
+    ]
+
+
+def test_a_table_per_condition_groups_rows_and_words_a_glance():
+    table = Table(
+        "eval",
+        "On {data}",
+        (Column("Top-1", "top1", digits=1, look="bar", full=200),),
+        per="data",
+        group="model",
+        counts="counts",
+        glance="{model}: {top1} % on {data}",
+    )
+    records = [
+        Record("eval", {"model": "A", "data": "one"}, {"top1": 50.125, "counts": False}),
+        Record("eval", {"model": "B", "data": "two"}, {"top1": 300.0}),
+        Record("eval", {"model": "C", "data": "two"}, {"top1": "no number"}),
+        Record("eval", {"model": "D", "data": "two"}, {"top1": float("nan")}),
+    ]
+    one, two = table.fill_all(records)
+    assert (one.title, two.title) == ("On one", "On two")
+    assert [(row.bars, row.pale, row.group) for row in one.rows] == [((25.1,), True, "A")]
+    assert [row.cells for row in two.rows] == [("300.0",), ("no number",), ("–",)]
+    assert two.rows[0].bars == (100.0,)
+    assert to_markdown(two).splitlines()[2] == "| B | 300.0 |"
+    assert [line for line, _ in table.glances(records)][:2] == [
+        "A: 50.12 % on one",
+        "B: 300 % on two",
+    ]
+    assert len(table.glances(records)) == 3  # Without the one that has no number.

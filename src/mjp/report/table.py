@@ -4,8 +4,8 @@ A plug-in declares its `Section`s beside its verbs; commands print their tables,
 shows them with their figures. Nothing here imports torch.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -14,12 +14,15 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table as TerminalTable
 
-from mjp.core.records import Record, Scalar
+from mjp.core.records import ENVIRONMENT, Record, Scalar
 
 MISSING = "–"
 """Stands where there is no number."""
 
 Value = str | Callable[[Record], Scalar]
+Join = Callable[[Sequence[Record]], Iterable[tuple[Record, tuple[Record, ...]]]]
+"""Of all records of a section, what the columns of each row read, and the records that are its
+sources."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Column:
         numeric: whether it holds numbers, which are set to the right.
         optional: whether it is left out where it would be empty, as the paper's numbers are.
         note: stands below the table where the column is shown.
+        look: on a page. `badge`: a level, in its colour. `bar`: a bar below the number, which is
+            full at `full`. `wide`: text of several lines.
     """
 
     title: str
@@ -46,6 +51,8 @@ class Column:
     numeric: bool = True
     optional: bool = False
     note: str = ""
+    look: Literal["", "badge", "bar", "wide"] = ""
+    full: float = 100.0
 
     def cell(self, record: Record) -> str:
         """The text of the column for a record."""
@@ -61,13 +68,33 @@ class Column:
         ends = (format_scalar(end, self.interval, self.signed) for end in (low, high))
         return f"{text} [{('…' if self.signed else '–').join(ends)}]"
 
+    def share(self, record: Record) -> float:
+        """How long the bar is, in percent."""
+        value = None if callable(self.value) else number(record.values, self.value)
+        return 0.0 if value is None else round(min(max(100 * value / self.full, 0.0), 100.0), 1)
+
+    def identifies(self, record: Record) -> bool:
+        """Whether it says what was measured, not what came out."""
+        if callable(self.value):
+            return not self.numeric
+        return self.value not in record.values
+
 
 @dataclass(frozen=True)
 class Row:
-    """The cells of a row, and the records that they come from."""
+    """The cells of a row, and the records that they come from.
+
+    Args:
+        bars: length of the bar of each cell, in percent.
+        group: the heading that it stands under.
+        pale: whether its numbers do not count.
+    """
 
     cells: tuple[str, ...]
     records: tuple[Record, ...] = ()
+    bars: tuple[float, ...] = ()
+    group: str = ""
+    pale: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +111,14 @@ class FilledTable:
     note: str = ""
     folded: bool = False
 
+    @property
+    def groups(self) -> dict[str, list[Row]]:
+        """The rows by their headings."""
+        groups: dict[str, list[Row]] = {}
+        for row in self.rows:
+            groups.setdefault(row.group, []).append(row)
+        return groups
+
 
 @dataclass(frozen=True)
 class Table:
@@ -94,6 +129,11 @@ class Table:
         title: may name values and conditions of the first row in braces.
         note: stands below.
         folded_from: how many rows are too many to show at once on a page.
+        join: makes rows of more than one record each; by default each record of the kind is one.
+        per: the condition that each table has one value of.
+        group: the condition whose values are headings of rows.
+        counts: the value that is False where a row's numbers do not count.
+        glance: a line on a row for the start of a page, with values and conditions in braces.
     """
 
     kind: str
@@ -101,33 +141,76 @@ class Table:
     columns: tuple[Column, ...]
     note: str = ""
     folded_from: int = 24
+    join: Join | None = None
+    per: str = ""
+    group: str = ""
+    counts: str = ""
+    glance: str = ""
 
     def fill(self, records: Sequence[Record]) -> FilledTable | None:
-        """The table of those of the records that are of its kind; None where none is."""
-        chosen = [record for record in records if record.kind == self.kind]
-        if not chosen:
+        """The table of those of the records that are of its kind; None where none is.
+
+        What the columns do not tell apart has one more column, with the conditions that do.
+        """
+        rows = self._rows(records)
+        if not rows:
             return None
-        rows = [[column.cell(record) for column in self.columns] for record in chosen]
+        shown = [record for record, _ in rows]
+        cells = [[column.cell(record) for column in self.columns] for record in shown]
+        columns = self.columns
+        if any(apart := self._told_apart(shown, cells)):
+            columns = (*columns, Column("Differs in", "", numeric=False))
+            cells = [[*row, text] for row, text in zip(cells, apart, strict=True)]
         kept = [
             place
-            for place, column in enumerate(self.columns)
-            if not column.optional or any(row[place] not in ("", MISSING) for row in rows)
+            for place, column in enumerate(columns)
+            if not column.optional or any(row[place] not in ("", MISSING) for row in cells)
         ]
-        first = {**chosen[0].conditions, **chosen[0].values}
         return FilledTable(
-            self.title.format_map(
-                defaultdict(
-                    lambda: MISSING, {name: format_scalar(first[name], None) for name in first}
-                )
-            ),
-            tuple(self.columns[place] for place in kept),
+            filled_in(self.title, shown[0]),
+            tuple(columns[place] for place in kept),
             tuple(
-                Row(tuple(row[place] for place in kept), (record,))
-                for row, record in zip(rows, chosen, strict=True)
+                Row(
+                    tuple(row[place] for place in kept),
+                    sources,
+                    tuple(columns[place].share(record) for place in kept),
+                    "" if not self.group else str(look_up(record, self.group)),
+                    bool(self.counts) and look_up(record, self.counts) is False,
+                )
+                for row, (record, sources) in zip(cells, rows, strict=True)
             ),
-            " ".join(filter(None, [self.note, *(self.columns[place].note for place in kept)])),
+            " ".join(filter(None, [self.note, *(columns[place].note for place in kept)])),
             len(rows) >= self.folded_from,
         )
+
+    def fill_all(self, records: Sequence[Record]) -> list[FilledTable]:
+        """A table for each value of the condition `per`."""
+        parts = split(records, self.per) if self.per else [records]
+        return [table for part in parts if (table := self.fill(part)) is not None]
+
+    def glances(self, records: Sequence[Record]) -> list[tuple[str, tuple[Record, ...]]]:
+        """Its lines for the start of a page, and their sources; none of a row without a number."""
+        rows = self._rows(records) if self.glance else []
+        lines = [(filled_in(self.glance, record), sources) for record, sources in rows]
+        return [(line, sources) for line, sources in lines if MISSING not in line]
+
+    def _rows(self, records: Sequence[Record]) -> list[tuple[Record, tuple[Record, ...]]]:
+        if self.join is not None:
+            return list(self.join(records))
+        return [(record, (record,)) for record in records if record.kind == self.kind]
+
+    def _told_apart(self, records: list[Record], cells: list[list[str]]) -> list[str]:
+        """For rows that look like measurements of the same, the conditions that differ."""
+        alike: dict[tuple[str, ...], list[int]] = {}
+        for place, (record, row) in enumerate(zip(records, cells, strict=True)):
+            told = zip(self.columns, row, strict=True)
+            key = tuple(cell for column, cell in told if column.identifies(record))
+            alike.setdefault((str(look_up(record, self.group)), *key), []).append(place)
+        texts = [""] * len(records)
+        for places in alike.values():
+            for place, text in zip(places, differences([records[p] for p in places]), strict=True):
+                texts[place] = text
+        return texts
 
 
 @dataclass(frozen=True)
@@ -152,11 +235,13 @@ class FigureFile:
     Args:
         pattern: of their names; `*` stands for what `{name}` in the caption is replaced by.
         most: how many of a folder to show.
+        alt: what they show, for those who do not see it; by default the caption.
     """
 
     pattern: str
     caption: str
     most: int = 1
+    alt: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,26 +250,90 @@ class Section:
 
     Args:
         id: of its place on the page.
-        chapter: the heading it stands under.
+        chapter: the heading it stands under; a section without one comes first on the page.
         title: may name conditions of its first record in braces.
-        intro: a fixed text above the tables.
+        intro: a fixed text above the tables, its paragraphs apart by a blank line.
         per: the condition that each section has one value of, such as `data`.
         files: figures in the folders that its records are from.
+        also: kinds of the records that it shows besides those of its tables.
+        template: a file of this folder that words the records, below `intro`.
+        figures_first: whether the figures stand above the tables.
+        check: of the records of a folder, what says that a command did not come to its end.
     """
 
     id: str
     chapter: str
     title: str
-    tables: tuple[Table, ...]
+    tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = field(default=())
     intro: str = ""
     per: str = ""
     files: tuple[FigureFile, ...] = ()
+    also: frozenset[str] = frozenset()
+    template: str = ""
+    figures_first: bool = False
+    check: Callable[[Sequence[Record]], str] | None = None
 
     @property
-    def kinds(self) -> set[str]:
+    def kinds(self) -> frozenset[str]:
         """The kinds of records that it shows."""
-        return {table.kind for table in self.tables}
+        return self.also | {table.kind for table in self.tables}
+
+
+def split(records: Sequence[Record], condition: str) -> list[list[Record]]:
+    """The records by their values of a condition."""
+    parts: dict[Scalar, list[Record]] = {}
+    for record in records:
+        parts.setdefault(record.conditions.get(condition), []).append(record)
+    return list(parts.values())
+
+
+def differences(records: Sequence[Record]) -> list[str]:
+    """For each record, those of its conditions that are not the same in all."""
+    names = dict.fromkeys(name for record in records for name in record.conditions)
+    differing = [
+        name
+        for name in names
+        if name not in ENVIRONMENT and len({str(r.conditions.get(name)) for r in records}) > 1
+    ]
+    return [
+        "; ".join(
+            f"{name.replace('_', ' ')} {format_scalar(record.conditions.get(name), None)}"
+            for name in differing
+        )
+        for record in records
+    ]
+
+
+def number(values: Mapping[str, Scalar], name: str) -> float | None:
+    """A finite number of a record; None where there is none."""
+    value = values.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def text_of(values: Mapping[str, Scalar], name: str) -> str:
+    """A text of a record; empty where there is none."""
+    value = values.get(name)
+    return "" if value is None else str(value)
+
+
+class _Values(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return MISSING
+
+
+def filled_in(template: str, record: Record) -> str:
+    """A fixed text with values and conditions of a record in its braces."""
+    both = {**record.conditions, **record.values}
+    texts = {
+        name: f"{value:.4g}"
+        if isinstance(value, float) and math.isfinite(value)
+        else format_scalar(value)
+        for name, value in both.items()
+    }
+    return template.format_map(_Values(texts))
 
 
 def look_up(record: Record, name: str) -> Scalar:
@@ -203,8 +352,12 @@ def format_scalar(value: Scalar, digits: int | None = 2, signed: bool = False) -
     sign = "+" if signed else ""
     if isinstance(value, int):
         return f"{value:{sign},d}"
+    if not math.isfinite(value):
+        return MISSING
     if digits is None:
         return f"{value:{sign}g}"
+    if digits >= 3 and 0 < abs(value) < 0.5 * 10**-digits:
+        return f"{value:{sign}.0e}"
     # Rounded before it is printed, so that a last bit does not decide on a digit.
     return f"{round(value, 9):{sign}.{digits}f}"
 
@@ -212,12 +365,13 @@ def format_scalar(value: Scalar, digits: int | None = 2, signed: bool = False) -
 def to_terminal(table: FilledTable) -> TerminalTable:
     """The table for a console; what repeats in the first column stands once."""
     result = TerminalTable(title=escape(table.title), box=box.SIMPLE_HEAD, caption=table.note)
-    for column in table.columns:
+    columns, rows = _ungrouped(table)
+    for column in columns:
         justify: Literal["right", "left"] = "right" if column.numeric else "left"
         result.add_column(escape(column.title), justify=justify, overflow="fold")
     before = None
-    for row in table.rows:
-        first, *others = map(escape, row.cells)
+    for cells in rows:
+        first, *others = map(escape, cells)
         result.add_row("" if first == before else first, *others)
         before = first
     return result
@@ -225,13 +379,22 @@ def to_terminal(table: FilledTable) -> TerminalTable:
 
 def to_markdown(table: FilledTable) -> str:
     """The table for a document."""
+    columns, rows = _ungrouped(table)
     lines = [
-        [column.title for column in table.columns],
-        ["--:" if column.numeric else "---" for column in table.columns],
-        *(row.cells for row in table.rows),
+        [column.title for column in columns],
+        ["--:" if column.numeric else "---" for column in columns],
+        *rows,
     ]
     escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
+
+
+def _ungrouped(table: FilledTable) -> tuple[tuple[Column, ...], list[tuple[str, ...]]]:
+    """Columns and cells, the headings of groups in a column of their own."""
+    if set(table.groups) <= {""}:
+        return table.columns, [row.cells for row in table.rows]
+    heading = Column("", "", numeric=False)
+    return (heading, *table.columns), [(row.group, *row.cells) for row in table.rows]
 
 
 def condition(name: str, names: Mapping[str, str]) -> Callable[[Record], Scalar]:
