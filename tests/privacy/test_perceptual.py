@@ -96,16 +96,6 @@ def test_small_images_are_enlarged_and_keep_their_shape(write, oracles):
     torch.testing.assert_close(perceptual(found, truth), expected, rtol=1e-4, atol=1e-7)
 
 
-def test_features_are_the_last_layer_averaged_over_the_image(write, oracles):
-    for kind, width in (("alexnet", 256), ("squeezenet", 512)):
-        oracle = oracles[OTHER_NAMES[kind]]
-        images = random_images(0, batch=3)
-        features = open_perceptual(write(kind)).features(images)
-        last = oracle.net(oracle.scaling_layer(2 * images - 1))[-1]
-        assert features.shape == (3, width)
-        torch.testing.assert_close(features, last.mean(dim=(2, 3)), rtol=1e-4, atol=1e-6)
-
-
 def test_a_score_does_not_depend_on_the_rest_of_the_batch(write, monkeypatch):
     perceptual = open_perceptual(write("squeezenet"))
     found, truth = random_images(0, batch=3), random_images(1, batch=3)

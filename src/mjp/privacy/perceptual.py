@@ -1,77 +1,52 @@
 """LPIPS: how different two images look, by the features of a network that the user brings."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from importlib.resources import as_file, files
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
-from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchvision.models import alexnet, squeezenet1_1  # type: ignore[import-untyped]
 
 from mjp.core.errors import CheckpointError, ConfigError
 from mjp.core.precision import float32_precision
 from mjp.models.weights import read_state
-from mjp.privacy.metrics import CHUNK, in_chunks
+from mjp.privacy.metrics import in_chunks
 
 Trunk = Literal["auto", "alexnet", "squeezenet", "squeezenet-caffe"]
 
 SMALLEST_SIDE = 64
 """Images with a shorter side are enlarged to it, bilinearly: the trunks see nothing in less."""
 
-HEADS = "functional/image/lpips_models"
-"""Where torchmetrics has the linear heads of LPIPS that its authors fitted."""
 
-CAFFE_MEAN = (103.939, 116.779, 123.68)
-"""What networks of Caffe subtract from blue, green and red in [0, 255]."""
+class CaffeInput(nn.Module):
+    """What networks of Caffe take of images in [-1, 1]: blue, green, red in [0, 255], less means."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        means = images.new_tensor((103.939, 116.779, 123.68)).reshape(1, 3, 1, 1)
+        return (images.flip(1) + 1) * 127.5 - means
 
 
 @dataclass(frozen=True)
 class TrunkKind:
-    """A network whose features LPIPS compares.
-
-    Args:
-        whole: makes torchvision's network.
-        layers: those of its `features` after which LPIPS looks.
-        heads: the file of its linear heads.
-        order: of the channels it takes.
-        mean, std: how it takes pixels in [0, 1], in its own order of channels.
-    """
+    """A network whose features LPIPS compares: what to call the number, and its name in `lpips`."""
 
     name: str
-    whole: Callable[[], Any]
-    layers: tuple[int, ...]
-    heads: str
-    order: Literal["rgb", "bgr"] = "rgb"
-    mean: tuple[float, ...] = IMAGENET_DEFAULT_MEAN
-    std: tuple[float, ...] = IMAGENET_DEFAULT_STD
-
-    def build(self) -> nn.Sequential:
-        """The layers up to the last one looked at, without storage for weights."""
-        with torch.device("meta"):  # Draws nothing, and allots nothing to the classifier.
-            return self.whole().features[: self.layers[-1] + 1]
+    net: Literal["alex", "squeeze"]
+    caffe: bool = False
 
 
-_ALEXNET = TrunkKind("LPIPS (AlexNet)", alexnet, (1, 4, 7, 9, 11), "alex.pth")
-_SQUEEZENET = TrunkKind(
-    "LPIPS (SqueezeNet 1.1)", squeezenet1_1, (1, 4, 7, 9, 10, 11, 12), "squeeze.pth"
-)
 KINDS: Mapping[str, TrunkKind] = MappingProxyType(
     {
-        "alexnet": _ALEXNET,
-        "squeezenet": _SQUEEZENET,
+        "alexnet": TrunkKind("LPIPS (AlexNet)", "alex"),
+        "squeezenet": TrunkKind("LPIPS (SqueezeNet 1.1)", "squeeze"),
         # The heads were fitted to torchvision's training, not to Caffe's: hence a proxy.
-        "squeezenet-caffe": replace(
-            _SQUEEZENET,
-            name="LPIPS proxy (SqueezeNet 1.1, Caffe trunk)",
-            order="bgr",
-            mean=tuple(value / 255 for value in CAFFE_MEAN),
-            std=(1 / 255,) * 3,
+        "squeezenet-caffe": TrunkKind(
+            "LPIPS proxy (SqueezeNet 1.1, Caffe trunk)", "squeeze", caffe=True
         ),
     }
 )
@@ -81,24 +56,15 @@ class Perceptual(nn.Module):
     """LPIPS with one trunk; goes to the device of the images it is given.
 
     Args:
-        heads: for each layer looked at, the weight of its channels.
+        distance: of `lpips`.
     """
 
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, kind: TrunkKind, trunk: nn.Sequential, heads: list[Tensor]) -> None:
+    def __init__(self, kind: TrunkKind, distance: Any) -> None:
         super().__init__()
-        self.kind = kind
-        self.trunk = trunk.eval().requires_grad_(False)
-        self.heads = nn.ParameterList(heads).requires_grad_(False)
-        self.register_buffer("mean", torch.tensor(kind.mean).reshape(1, 3, 1, 1))
-        self.register_buffer("std", torch.tensor(kind.std).reshape(1, 3, 1, 1))
-
-    @property
-    def name(self) -> str:
-        """What to call the number; says so where it is only a proxy of LPIPS."""
-        return self.kind.name
+        self.name = kind.name  # Says so where the number is only a proxy of LPIPS.
+        self.distance = distance.requires_grad_(False)
+        if kind.caffe:
+            self.distance.scaling_layer = CaffeInput()
 
     @torch.no_grad()
     def forward(
@@ -107,39 +73,19 @@ class Perceptual(nn.Module):
         truth: Float[Tensor, "batch 3 height width"],
     ) -> Float[Tensor, " batch"]:
         """The distance of each pair of images, pixels in [0, 1]; 0 is the same look."""
-        return in_chunks(self._distance, found, truth)
-
-    @torch.no_grad()
-    def features(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch dim"]:
-        """The last layer looked at, averaged over the image: what is in it, not where."""
-        chunks = images.split(CHUNK)
-        return torch.cat([self._layers(some)[-1].mean(dim=(2, 3)) for some in chunks])
+        self.to(found.device)
+        with float32_precision("fp32"):
+            return in_chunks(self._distance, found, truth)
 
     def _distance(self, found: Tensor, truth: Tensor) -> Tensor:
-        total = torch.zeros(len(found), device=found.device)
-        layers = zip(self._layers(found), self._layers(truth), self.heads, strict=True)
-        for one, other, head in layers:
-            difference = (_unit(one) - _unit(other)).square()
-            total = total + (difference * head).sum(dim=1).mean(dim=(1, 2))
-        return total
-
-    def _layers(self, images: Tensor) -> list[Tensor]:
-        self.to(images.device)
-        values = images.flip(1) if self.kind.order == "bgr" else images
-        values = (_enlarged(values.float()) - self.mean) / self.std
-        found = []
-        with float32_precision("fp32"):
-            for number, layer in enumerate(self.trunk):
-                values = layer(values)
-                if number in self.kind.layers:
-                    found.append(values)
-        return found
+        one, other = (_enlarged(images.float()) for images in (found, truth))
+        return self.distance(one, other, normalize=True).flatten()
 
 
 def open_perceptual(path: Path, trunk: Trunk = "auto") -> Perceptual:
     """LPIPS with the weights of a file: torchvision's AlexNet or SqueezeNet 1.1, or their features.
 
-    The classifier, where the file has one, is not needed. The linear heads come with torchmetrics;
+    The classifier, where the file has one, is not needed. The linear heads come with `lpips`;
     nothing is downloaded.
 
     Args:
@@ -154,38 +100,30 @@ def open_perceptual(path: Path, trunk: Trunk = "auto") -> Perceptual:
         for name, tensor in state.items()
         if not name.startswith("classifier.")
     }
-    if trunk != "auto":
-        kind = KINDS[trunk]
-    elif _fits(weights, KINDS["alexnet"]):
-        kind = KINDS["alexnet"]
-    else:
-        kind = KINDS["squeezenet-caffe" if len(weights) == len(state) else "squeezenet"]
-    if not _fits(weights, kind):
-        expected = "AlexNet's or SqueezeNet 1.1's" if trunk == "auto" else f"{trunk}'s"
-        raise CheckpointError(
-            f"{path} is no trunk for LPIPS: expected {expected} convolutions under torchvision's "
-            f"names (features.0.weight, …) and shapes; its first tensors are {_shown(state)}"
-        )
-    network = kind.build()
-    network.load_state_dict(weights, assign=True)
-    return Perceptual(kind, network, _read_heads(kind))
+    squeezenet = "squeezenet-caffe" if len(weights) == len(state) else "squeezenet"
+    for name in ("alexnet", squeezenet) if trunk == "auto" else (trunk,):
+        distance = _untrained(KINDS[name].net)
+        # `lpips` cuts the layers into slices: slice2.3.weight is layer 3 of the trunk.
+        own = {one: one.partition(".")[2] for one in distance.net.state_dict()}
+        shapes = {own[one]: tensor.shape for one, tensor in distance.net.state_dict().items()}
+        if shapes == {one: tensor.shape for one, tensor in weights.items()}:
+            distance.net.load_state_dict({one: weights[layer] for one, layer in own.items()})
+            return Perceptual(KINDS[name], distance)
+    expected = "AlexNet's or SqueezeNet 1.1's" if trunk == "auto" else f"{trunk}'s"
+    first = ", ".join(f"{name} {tuple(state[name].shape)}" for name in sorted(state)[:3])
+    raise CheckpointError(
+        f"{path} is no trunk for LPIPS: expected {expected} convolutions under torchvision's "
+        f"names (features.0.weight, …) and shapes; its first tensors are {first}"
+    )
 
 
-def _fits(weights: Mapping[str, Tensor], kind: TrunkKind) -> bool:
-    expected = kind.build().state_dict()
-    return {name: tensor.shape for name, tensor in weights.items()} == {
-        name: tensor.shape for name, tensor in expected.items()
-    }
+def _untrained(net: Literal["alex", "squeeze"]) -> Any:
+    """LPIPS with its fitted heads on a trunk that still needs its weights."""
+    import lpips
 
-
-def _shown(state: Mapping[str, Tensor]) -> str:
-    return ", ".join(f"{name} {tuple(state[name].shape)}" for name in sorted(state)[:3])
-
-
-def _read_heads(kind: TrunkKind) -> list[Tensor]:
-    with as_file(files("torchmetrics").joinpath(HEADS, kind.heads)) as path:
-        state = read_state(path)
-    return [state[f"lin{number}.model.1.weight"] for number in range(len(kind.layers))]
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of torchvision, about how `lpips` builds the trunk.
+        return lpips.LPIPS(net=net, pnet_rand=True, verbose=False)
 
 
 def _enlarged(images: Tensor) -> Tensor:
@@ -195,8 +133,3 @@ def _enlarged(images: Tensor) -> Tensor:
         return images
     size = (round(height * SMALLEST_SIDE / short), round(width * SMALLEST_SIDE / short))
     return F.interpolate(images, size=size, mode="bilinear", align_corners=False)
-
-
-def _unit(features: Tensor) -> Tensor:
-    """Features with length 1 at every place."""
-    return features / (features.square().sum(dim=1, keepdim=True) + 1e-8).sqrt()
