@@ -34,6 +34,7 @@ EXTRAS = {
     "datasets": "hub",
     "jinja2": "audit",
     "opacus": "audit",
+    "lpips": "audit",
     "torchmetrics": "audit",
     "fastapi": "serve",
     "uvicorn": "serve",

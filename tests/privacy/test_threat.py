@@ -222,3 +222,35 @@ def test_the_label_is_read_off_the_classifier():
     images = model.normalized(pictures("coffee", "cat", "rocket"))
     update = share(model, images, torch.tensor([6, 1, 1]))
     assert infer_labels(model, update).tolist() == [1, 1, 6]
+
+
+def test_client_and_attacker_minimise_the_loss_that_the_task_gives():
+    from mjp.privacy.attacks import dlg
+    from mjp.privacy.attacks.matching import Matching
+
+    def regression(model, batch, plan):
+        """A task with targets of its own: logits near some numbers."""
+        apart = model(batch["images"]) - batch.get("targets", torch.ones(1))
+        return {"loss": apart.square().mean(), "apart": apart.detach().abs().mean()}
+
+    model = mjp.PublicModel.of(public().model, loss=regression)
+    images = model.normalized(pictures("coffee", "cat"))
+    targets = torch.rand(2, CLASSES, generator=torch.Generator().manual_seed(0))
+    update = share(model, images, {"targets": targets})
+    expected = (model.model(images) - targets).square().mean()
+    (gradient,) = torch.autograd.grad(expected, [model.model.patch_embed.proj.weight])
+    torch.testing.assert_close(update.gradients["patch_embed.proj.weight"], gradient)
+    # What the attacker computes of the right picture is what was shared.
+    alone = share(model, images[:1], None)
+    matching = Matching(dlg.SETTINGS, model, [alone], None, None, restarts=1)
+    rows = matching.start(0, "test")
+    rows[:, : images[:1].numel()] = images[:1].flatten()
+    assert float(matching.mismatch(rows)[0]) < 1e-9
+    each = list(share_each(model, images, {"targets": targets}))
+    torch.testing.assert_close(
+        sum(one.gradients["head.bias"] for one in each) / 2, update.gradients["head.bias"]
+    )
+    with pytest.raises(ConfigError, match="2 images need as many targets, got 3"):
+        share(model, images, {"targets": torch.zeros(3, CLASSES)})
+    with pytest.raises(ConfigError, match="as many whole numbers as labels, got None"):
+        share(public(), images, None)

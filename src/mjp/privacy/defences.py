@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TypeVar
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor
 
 from mjp.core.configuration import suggestion
@@ -19,6 +19,7 @@ from mjp.privacy.defence_parts import PARTS, Gradients, Part
 from mjp.privacy.defence_positions import Jigsaw
 from mjp.privacy.defence_updates import LocalSteps, PrivateSGD, epsilon
 from mjp.privacy.public import PublicModel
+from mjp.privacy.sharing import Labels
 from mjp.privacy.update import SharedUpdate
 
 Kind = TypeVar("Kind", bound=Part)
@@ -159,7 +160,7 @@ class Defence:
         self,
         public: PublicModel,
         images: Float[Tensor, "batch 3 height width"],
-        labels: Int64[Tensor, " batch"],
+        labels: Labels,
         plan: JigsawPlan | None,
         generator: torch.Generator,
         *,
@@ -208,7 +209,7 @@ class Defence:
         self,
         public: PublicModel,
         images: Float[Tensor, "batch 3 height width"],
-        labels: Int64[Tensor, " batch"],
+        labels: Labels,
         plan: JigsawPlan | None,
         generator: torch.Generator,
         *,

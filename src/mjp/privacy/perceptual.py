@@ -24,7 +24,7 @@ SMALLEST_SIDE = 64
 
 
 class CaffeInput(nn.Module):
-    """What networks of Caffe take of images in [-1, 1]: blue, green, red in [0, 255], less means."""
+    """What Caffe's networks take of images in [-1, 1]: blue, green, red in [0, 255], less means."""
 
     def forward(self, images: Tensor) -> Tensor:
         means = images.new_tensor((103.939, 116.779, 123.68)).reshape(1, 3, 1, 1)

@@ -1,7 +1,8 @@
 """`PublicModel`: the model that every client has, and so the attacker."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,15 +16,19 @@ from mjp.models.backbone import MJPBackbone
 from mjp.models.subject import image_size_of
 from mjp.models.surface import Surface, SurfaceNames, find_surface
 
+Loss = Callable[[nn.Module, dict[str, Tensor], JigsawPlan | None], dict[str, Tensor]]
+"""What clients minimise: of the model, a batch and its jigsaw; the entry `loss`."""
+
 
 @dataclass(frozen=True, eq=False)
 class PublicModel:
-    """Architecture, weights and input format of the model that is trained: all of it public.
+    """Architecture, weights, input format and loss of the model that is trained: all of it public.
 
     Args:
         surface: where patch embedding, positions and classifier are.
         size: height and width of its images.
         mean, std: how pixels in [0, 1] are normalised, for each channel.
+        loss: what clients minimise; None for that of a classifier.
     """
 
     model: Any
@@ -31,6 +36,7 @@ class PublicModel:
     size: tuple[int, int]
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    loss: Loss | None = None
 
     @classmethod
     def of(
@@ -41,6 +47,7 @@ class PublicModel:
         size: tuple[int, int] | None = None,
         mean: tuple[float, float, float] | None = None,
         std: tuple[float, float, float] | None = None,
+        loss: Loss | None = None,
     ) -> "PublicModel":
         """The model as it describes itself, but for what is given.
 
@@ -66,6 +73,7 @@ class PublicModel:
             size=(int(size[0]), int(size[1])),
             mean=tuple(mean or told.get("mean", (0.5, 0.5, 0.5))),
             std=tuple(std or told.get("std", (0.5, 0.5, 0.5))),
+            loss=loss,
         )
 
     @property
@@ -127,11 +135,7 @@ class PublicModel:
         self, images: Tensor, plan: JigsawPlan | None = None
     ) -> Float[Tensor, "batch classes"]:
         """The model's answers to normalised images, or to their jigsaw."""
-        if plan is not None and isinstance(self.model, MJPBackbone):
-            found = self.model(images, plan=plan)
-        else:
-            found = self.model(images if plan is None else plan.apply(images))
-        return getattr(found, "logits", found)  # transformers' models give an object.
+        return logits_of(self.model, images, plan)
 
     @torch.no_grad()
     def features(
@@ -148,9 +152,25 @@ class PublicModel:
         return torch.cat(found)
 
 
-def as_public(model: nn.Module | PublicModel) -> PublicModel:
-    """The model as a public one, if it is not yet."""
-    return model if isinstance(model, PublicModel) else PublicModel.of(model)
+def as_public(model: nn.Module | PublicModel, loss: Loss | None = None) -> PublicModel:
+    """The model as a public one, if it is not yet.
+
+    Args:
+        loss: in place of its own, if it is given.
+    """
+    public = model if isinstance(model, PublicModel) else PublicModel.of(model)
+    return public if loss is None else replace(public, loss=loss)
+
+
+def logits_of(
+    model: Any, images: Tensor, plan: JigsawPlan | None = None
+) -> Float[Tensor, "batch classes"]:
+    """A model's answers to normalised images, or to their jigsaw."""
+    if plan is not None and isinstance(model, MJPBackbone):
+        found = model(images, plan=plan)
+    else:
+        found = model(images if plan is None else plan.apply(images))
+    return getattr(found, "logits", found)  # transformers' models give an object.
 
 
 def _channels(values: tuple[float, ...], images: Tensor) -> Tensor:

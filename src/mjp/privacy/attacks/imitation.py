@@ -78,7 +78,11 @@ class Imitation:
                 current = {name: current[name] - rate * last[name] for name in current}
             found.append(
                 grad(client_loss)(
-                    current, self.public, images, labels, plan, self._localization_weight
+                    current,
+                    self.public,
+                    {"images": images, "labels": labels},
+                    plan,
+                    self._localization_weight,
                 )
             )
         if len(found) == 1:
