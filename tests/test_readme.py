@@ -10,7 +10,6 @@ import torch
 import mjp
 from mjp.catalog import verbs
 from mjp.cli import parse
-from mjp.commands import options
 from mjp.commands.study_options import StudyOptions
 from mjp.commands.study_plan import read_study
 from mjp.data.folder import FolderSource
@@ -91,20 +90,14 @@ def test_the_make_targets_it_names_exist():
 
 
 def test_the_flags_it_names_exist():
-    kinds = {
-        "step": options.BenchStepOptions,
-        "plan": options.BenchPlanOptions,
-        "train": options.BenchTrainOptions,
-        "eval": options.BenchEvalOptions,
-        "audit": options.BenchAuditOptions,
-    }
+    kinds = {verb.name: verb.options for verb in verbs()}
     pages = (ROOT / "docs").glob("*.md")
     text = README + "".join(page.read_text() for page in pages)
     for command in re.findall(r"`mjp (bench [^`]*)`", text):
-        _, verb, *flags = shlex.split(command)
+        _, bench, *flags = shlex.split(command)
         for flag in flags:
             if flag.startswith("--"):
-                assert flag[2:] in kinds[verb].__dataclass_fields__
+                assert flag[2:] in kinds[f"bench {bench}"].__dataclass_fields__
 
 
 def commands() -> list[str]:

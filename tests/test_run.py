@@ -56,6 +56,12 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path):
         Run.open(tmp_path / "file", device="cpu").__enter__()
 
 
+def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path):
+    with Run.open(tmp_path / "out", device="cpu"):
+        pass
+    assert not (tmp_path / "out").exists()
+
+
 def test_records_after_a_checkpoint_are_cut_off(tmp_path):
     with Run.open(tmp_path, device="cpu") as run:
         run.write(record(1))

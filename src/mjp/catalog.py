@@ -5,7 +5,14 @@ from types import ModuleType
 
 from mjp.core.verbs import Verb
 
-PLUGINS = ("mjp.commands", "mjp.evaluate")
+PLUGINS = (
+    "mjp.commands",
+    "mjp.train",
+    "mjp.evaluate",
+    "mjp.privacy",
+    "mjp.web",
+    "mjp.bench",
+)
 """Each may have `VERBS`, `SECTIONS` and `TASK`; importing one loads no torch."""
 
 GROUPS = {

@@ -151,11 +151,9 @@ def _registry() -> ConstructorRegistry:
     def optional(
         info: PrimitiveTypeInfo,
     ) -> PrimitiveConstructorSpec[Any] | UnsupportedTypeAnnotationError | None:
-        kinds, none = get_args(info.type), "none"
+        kinds = get_args(info.type)
         if info.type_origin not in (Union, UnionType) or NoneType not in kinds:
             return None
-        if str in kinds:  # There `none` may be a name.
-            none = "None"
         inner: Any = Union[tuple(kind for kind in kinds if kind is not NoneType)]  # noqa: UP007
         spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(inner, info.markers))
         if not isinstance(spec, PrimitiveConstructorSpec):
@@ -163,13 +161,13 @@ def _registry() -> ConstructorRegistry:
         return replace(
             spec,
             instance_from_str=lambda texts: (
-                None if texts == [none] else spec.instance_from_str(texts)
+                None if texts == ["none"] else spec.instance_from_str(texts)
             ),
             is_instance=lambda value: value is None or spec.is_instance(value),
             str_from_instance=lambda value: (
-                [none] if value is None else spec.str_from_instance(value)
+                ["none"] if value is None else spec.str_from_instance(value)
             ),
-            choices=None if spec.choices is None else (*spec.choices, none),
+            choices=None if spec.choices is None else (*spec.choices, "none"),
         )
 
     return registry

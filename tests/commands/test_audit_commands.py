@@ -724,31 +724,3 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, cap
     (tmp_path / "out").write_text("a file")
     assert run("audit", "--model", "no-such-model", "--out", tmp_path / "out") == 2
     assert "results cannot be written to" in capsys.readouterr().err
-
-
-def test_the_attacks_are_timed_against_the_gradients_alone(tmp_path, capsys):
-    flags = ("--images", "2", "--adaptive-images", "2", "--rounds", "1", "--out", tmp_path)
-    assert run("bench", "audit", *flags) == 0
-    solved, adaptive = records(tmp_path, "bench audit")
-    assert (solved["conditions"]["attack"], solved["conditions"]["defence"]) == (
-        *("patch_solve", "none"),
-    )
-    assert adaptive["conditions"]["defence"] == "mjp=0.09"
-    for one in (solved, adaptive):
-        assert one["conditions"]["images"] == 2
-        assert one["values"]["ratio"] == pytest.approx(
-            one["values"]["seconds"] / one["values"]["gradients_alone"]
-        )
-        assert one["values"]["seconds_per_image"] == pytest.approx(one["values"]["seconds"] / 2)
-    printed = capsys.readouterr().out
-    assert "sharing included" in printed
-    assert "patch_solve" in printed
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [(("--images", "0"), "images"), (("--ratio", "2"), "ratio"), (("--rounds", "0"), "rounds")],
-)
-def test_a_bench_that_cannot_be_is_refused(tmp_path, capsys, flags, message):
-    assert run("bench", "audit", "--out", tmp_path, *flags) == 2
-    assert message in capsys.readouterr().err

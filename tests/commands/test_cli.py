@@ -1,4 +1,3 @@
-import json
 import signal
 import subprocess
 import sys
@@ -44,14 +43,6 @@ def test_help_and_version_answer_without_loading_torch():
         (("demo", "--ratio", "nan"), "ratio must be a number between 0 and 1, got nan"),
         (("demo", "--image", "nowhere.png"), "nowhere.png cannot be read as a picture"),
         (("demo", "--image", "pyproject.toml"), "pyproject.toml cannot be read as a picture"),
-        (("bench", "step", "--device", "warp"), "'warp' is no device of torch"),
-        (("bench", "step", "--model", "deit_tinny_patch16_224"), "did you mean"),
-        (("bench", "step", "--model", "beit_base_patch16_224"), "no adapter"),
-        (("bench", "step", "--rounds", "1"), "rounds must be at least 2"),
-        (("bench", "step", "--batch", "0"), "batch and steps must be at least 1"),
-        (("bench", "step", "--device", "cuda:99"), "torch cannot use device cuda:99 here"),
-        (("bench", "plan", "--rows", "0"), "at least one of its rows"),
-        (("bench", "plan", "--batch", "0"), "batch at least 1"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_exits_2(arguments, words, capsys, tmp_path):
@@ -74,32 +65,6 @@ def test_an_unknown_name_exits_2_with_a_suggestion(arguments, words, capsys):
     code, _, err = run(capsys, *arguments)
     assert code == 2
     assert words in err
-
-
-def test_bench_plan_prints_a_table_and_writes_records(tmp_path, capsys):
-    arguments = ("--batch", "3", "--repeats", "2", "--ratios", "0.1", "0.5", "--device", "cpu")
-    code, out, _ = run(capsys, "bench", "plan", *arguments, "--out", str(tmp_path))
-    assert code == 0
-    assert "3 images on a 14x14 grid" in out
-    lines = (tmp_path / "records.jsonl").read_text().splitlines()
-    assert [json.loads(line)["conditions"]["ratio"] for line in lines] == [0.1, 0.5]
-
-
-@pytest.mark.parametrize("model", ["vit_tiny_patch16_224", "resnet18"])
-def test_bench_step_prints_the_ratio_with_its_spread_and_writes_a_record(tmp_path, capsys, model):
-    arguments = ("--model", model, "--batch", "1", "--rounds", "2", "--device", "cpu")
-    code, out, _ = run(capsys, "bench", "step", *arguments, "--out", str(tmp_path))
-    assert code == 0
-    assert "ratio" in out
-    assert "quartiles" in out
-    assert "as mjp train does it" in out
-    record = json.loads((tmp_path / "records.jsonl").read_text())
-    values = record["values"]
-    assert values["plain_ms"] > 0
-    assert values["trained_ms"] > 0
-    assert values["trained_time_ratio"] > 0
-    assert values["time_ratio_quartile_low"] <= values["time_ratio"]
-    assert values["time_ratio"] <= values["time_ratio_quartile_high"]
 
 
 def test_a_folder_that_cannot_be_made_is_one_line_and_nothing_is_lost(tmp_path, capsys):

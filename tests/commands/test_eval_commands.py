@@ -463,11 +463,3 @@ def test_help_shows_what_there_is(capsys):
         assert name in shown
     assert run("probe", "attention", "--help") == 0
     assert "--images" in capsys.readouterr().out
-
-
-def test_evaluation_is_timed_against_the_model(folder, capsys):
-    asked = ("bench", "eval", "--images", "3", "--draws", "1", "--rounds", "1", "--batch", "3")
-    assert run(*asked, "--model", "vit_tiny_patch16_224", "--workers", "0", "--out", folder) == 0
-    assert "evaluation from JPEG files" in capsys.readouterr().out
-    (record,) = records(folder, "bench eval")
-    assert record["values"]["ratio"] > 0

@@ -1,6 +1,5 @@
-"""`mjp train`, `mjp check` and `mjp bench train` as a person meets them."""
+"""`mjp train` and `mjp check` as a person meets them."""
 
-import json
 import os
 import pty
 
@@ -129,7 +128,6 @@ def test_check_tries_the_model_on_images_of_its_size(capsys):
         (("train", "digits", "--init", "nowhere"), "neither a file, nor a folder"),
         (("train", "--resume", "--out", "nowhere"), "nowhere holds no run to resume"),
         (("train", "--run.epochs", "9", "mini-imagenet-64"), "name the recipe before its flags"),
-        (("bench", "train", "--rounds", "1"), "rounds must be at least 2"),
     ],
 )
 def test_what_cannot_be_trained_is_said(arguments, words, capsys, tmp_path, monkeypatch):
@@ -164,16 +162,3 @@ def test_corrupt_images_that_were_skipped_are_listed_at_the_end(tmp_path, capsys
     assert "bee/001.png" in (out / "unreadable.txt").read_text()
     [end] = records(out, "train end")
     assert end["values"]["unreadable_images"] == 1
-
-
-def test_bench_train_compares_in_one_run(tmp_path, capsys):
-    arguments = ("--rounds", "2", "--images", "64", "--batch", "4", "--workers", "1")
-    code, out, err = run(capsys, "bench", "train", *arguments, "--out", str(tmp_path))
-    assert code == 0, err
-    assert "resident feed" in out
-    assert "worker feed" in out
-    assert "GFLOP an image" in out
-    found = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
-    assert [record["conditions"]["part"] for record in found] == ["step", "workers"]
-    for record in found:
-        assert record["values"]["ratio"] > 0

@@ -36,9 +36,4 @@ VERBS = (
     _verb("study", StudyOptions, "commands.study"),
     _verb("report", options.ReportOptions, "commands.report"),
     _verb("serve", ServeOptions, "web.serving"),
-    _verb("bench step", options.BenchStepOptions, "commands.bench_step"),
-    _verb("bench plan", options.BenchPlanOptions, "commands.bench_plan"),
-    _verb("bench train", options.BenchTrainOptions, "commands.bench_train"),
-    _verb("bench eval", options.BenchEvalOptions, "commands.bench_eval"),
-    _verb("bench audit", options.BenchAuditOptions, "commands.bench_audit"),
 )

@@ -5,7 +5,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -180,9 +180,11 @@ def _claimed(out: Path, team: Team) -> Iterator[None]:
         return
     if out.exists() and not out.is_dir():
         raise ConfigError(f"results cannot be written to {out}: it is a file; name a folder")
+    created = not out.exists()
+    records = out / RECORDS
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / RECORDS).open("a").close()
+        records.open("a").close()
         handle = os.open(out, os.O_RDONLY)
     except OSError as error:
         raise ConfigError(f"results cannot be written to {out}: {error.strerror}") from error
@@ -196,4 +198,9 @@ def _claimed(out: Path, team: Team) -> Iterator[None]:
         team.wait()
         yield
     finally:
+        if records.is_file() and not records.stat().st_size:
+            records.unlink()
+        if created:
+            with suppress(OSError):  # Unless something was written to it.
+                out.rmdir()
         os.close(handle)
