@@ -5,19 +5,13 @@ import dataclasses
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
 
 import mjp
-from mjp.commands import options
-from mjp.commands.audit_options import AuditOptions
-from mjp.commands.serve_options import ServeOptions
-from mjp.commands.study_file import RunEntry, StudyFile
-from mjp.commands.study_options import StudyOptions
-from mjp.data.config import AugmentSettings, DataSettings
-from mjp.privacy.audit import AuditSettings
-from mjp.train.recipe import ModelSettings, OptimizerSettings, Recipe, RunSettings
+from mjp.catalog import verbs
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -56,33 +50,19 @@ def test_every_public_name_can_be_had_and_is_listed():
         _ = mjp.sample_plans
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        mjp.MJPConfig,
-        mjp.LocalizationWeight,
-        Recipe,
-        ModelSettings,
-        OptimizerSettings,
-        RunSettings,
-        DataSettings,
-        AugmentSettings,
-        options.DemoOptions,
-        options.ReportOptions,
-        options.TrainOptions,
-        options.CheckOptions,
-        options.BenchStepOptions,
-        options.BenchPlanOptions,
-        options.BenchTrainOptions,
-        AuditOptions,
-        options.BenchAuditOptions,
-        AuditSettings,
-        ServeOptions,
-        StudyOptions,
-        StudyFile,
-        RunEntry,
-    ],
-)
+def configurations():
+    """The options of every verb and the sections inside them."""
+    waiting = [verb.options for verb in verbs()]
+    classes = []
+    for config in waiting:
+        if config not in classes:
+            classes.append(config)
+            hints = typing.get_type_hints(config).values()
+            waiting += [hint for hint in hints if dataclasses.is_dataclass(hint)]
+    return classes
+
+
+@pytest.mark.parametrize("config", configurations())
 def test_every_field_of_a_configuration_is_read_by_some_code(config):
     home = sys.modules[config.__module__].__file__
     others = "\n".join(path.read_text() for path in SOURCES if str(path) != home)

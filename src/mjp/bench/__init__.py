@@ -1,18 +1,21 @@
 """What MJP costs, measured as ratios in one run: `mjp bench`. Imports no torch.
 
-A bench is its options, a function in `mjp.bench.timing` that gives records, the columns that show
-them, and its line in `VERBS`.
+A bench is its options, a function that gives records, their columns, and a line in `VERBS`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from mjp.core.records import Record
 from mjp.core.verbs import Verb
 from mjp.report.table import Column, Section, Table, to_terminal
+
+if TYPE_CHECKING:
+    from mjp.core.run import Run
 
 
 @dataclass(frozen=True)
@@ -218,30 +221,54 @@ AUDIT = Table(
 SECTIONS = (Section("bench", "Speed", "What MJP costs", (STEP, PLAN, TRAIN, EVAL, AUDIT)),)
 
 
-def _timed(name: str, table: Table) -> Callable[[Any], None]:
-    """The function of a verb: times, writes the records and prints their table."""
+def _run(time: "Callable[[Any, Run], list[Record]]", table: Table, options: Any) -> None:
+    """Times, writes the records and prints their table."""
+    from mjp.core.display import results
+    from mjp.core.ranges import check_count
+    from mjp.core.run import Run
 
-    def run(options: Any) -> None:
-        from mjp.bench import timing
-        from mjp.core.display import results
-        from mjp.core.ranges import check_count
-        from mjp.core.run import Run
+    check_count("rounds", getattr(options, "rounds", 2), 2)  # To show a spread.
+    with Run.open(options.out, device=options.device, seed=options.seed) as run:
+        filled = table.fill(run.write(*time(options, run)))
+        assert filled is not None
+        results().print(to_terminal(filled))
+        results().print(f"records: {run.records_file}", highlight=False)
 
-        check_count("rounds", getattr(options, "rounds", 2), 2)  # To show a spread.
-        with Run.open(options.out, device=options.device, seed=options.seed) as run:
-            records = run.write(*getattr(timing, f"time_{name}")(options, run))
-            filled = table.fill(records)
-            assert filled is not None
-            results().print(to_terminal(filled))
-            results().print(f"records: {run.records_file}", highlight=False)
 
-    return run
+def run_step(options: BenchStepOptions) -> None:
+    from mjp.bench.training import time_step
+
+    _run(time_step, STEP, options)
+
+
+def run_plan(options: BenchPlanOptions) -> None:
+    from mjp.bench.inference import time_plan
+
+    _run(time_plan, PLAN, options)
+
+
+def run_train(options: BenchTrainOptions) -> None:
+    from mjp.bench.training import time_train
+
+    _run(time_train, TRAIN, options)
+
+
+def run_eval(options: BenchEvalOptions) -> None:
+    from mjp.bench.inference import time_eval
+
+    _run(time_eval, EVAL, options)
+
+
+def run_audit(options: BenchAuditOptions) -> None:
+    from mjp.bench.inference import time_audit
+
+    _run(time_audit, AUDIT, options)
 
 
 VERBS = (
-    Verb("bench step", BenchStepOptions, _timed("step", STEP)),
-    Verb("bench plan", BenchPlanOptions, _timed("plan", PLAN)),
-    Verb("bench train", BenchTrainOptions, _timed("train", TRAIN)),
-    Verb("bench eval", BenchEvalOptions, _timed("eval", EVAL)),
-    Verb("bench audit", BenchAuditOptions, _timed("audit", AUDIT)),
+    Verb("bench step", BenchStepOptions, run_step),
+    Verb("bench plan", BenchPlanOptions, run_plan),
+    Verb("bench train", BenchTrainOptions, run_train),
+    Verb("bench eval", BenchEvalOptions, run_eval),
+    Verb("bench audit", BenchAuditOptions, run_audit),
 )
