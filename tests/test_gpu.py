@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import mjp
 from mjp.jigsaw import blocks
 from mjp.jigsaw.sampling import shuffle_masked
-from tests.models.identity import assert_equal_to_timms
+from tests.models.contract import assert_equal_to_timms
 from tests.models.kinds import CLASSES, KINDS, VITS, Kind
 
 pytestmark = [pytest.mark.gpu, pytest.mark.unchecked]

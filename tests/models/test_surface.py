@@ -1,7 +1,6 @@
 """Where a model meets the picture is found for every kind of model, or asked for."""
 
 import pytest
-import timm
 import torch
 import tyro
 from torch import nn
@@ -9,14 +8,17 @@ from torch import nn
 import mjp
 from mjp.commands.audit_options import AuditOptions
 from mjp.core.configuration import from_mapping
-from mjp.core.errors import ConfigError, UnsupportedModelError
+from mjp.core.errors import ConfigError
 from mjp.jigsaw import PatchGrid
 from mjp.models.surface import SurfaceNames, find_surface
-from mjp.models.vit import BareBlock
-from tests.models.kinds import CLASSES, HEIGHT, KINDS, OTHERS, TINY, VITS, WIDTH, Kind
+from tests.models.kinds import HEIGHT, KINDS, OTHERS, VITS, WIDTH, Kind
 
 SIZE = (HEIGHT, WIDTH)
+
+
 GRID = PatchGrid(4, 2)
+
+
 SAME_SIZE = {name: kind for name, kind in VITS.items() if kind.image_size == SIZE}
 
 
@@ -193,64 +195,6 @@ def test_wrong_names_are_said(names, message):
 def test_a_size_that_cannot_be_cut_into_patches_is_refused():
     with pytest.raises(ConfigError, match="cannot be cut into 16x16 patches"):
         find_surface(KINDS["plain"].build(), (60, 32))
-
-
-BARE = mjp.MJPConfig(first_block="bare")
-
-
-def test_a_bare_first_block_is_attention_alone_and_then_the_mlp():
-    plain = KINDS["plain"].build().eval()
-    block = mjp.wrap(plain, BARE).eval().blocks[0]
-    first = plain.blocks[0]
-    tokens = torch.randn(2, 9, 48)
-    attended = first.attn(tokens)
-    expected = attended + first.mlp(first.norm2(attended))
-    torch.testing.assert_close(block(tokens), expected, rtol=0, atol=0)
-
-
-def test_a_bare_first_block_changes_the_answers_and_shares_the_weights():
-    plain = KINDS["plain"].build().eval()
-    images = KINDS["plain"].images()
-    before, first = plain(images), plain.blocks[0]
-    bare = mjp.wrap(plain, BARE).eval()
-    built = mjp.wrap(plain, mjp.MJPConfig()).eval()
-    assert isinstance(bare.blocks[0], BareBlock)
-    assert bare.blocks[1] is plain.blocks[1]
-    assert torch.equal(built(images), before)
-    assert (bare(images) - before).abs().max() > 1e-3
-    # The model that was wrapped is as it was.
-    assert plain.blocks[0] is first
-    assert torch.equal(plain(images), before)
-    own, theirs = dict(bare.named_parameters()), dict(plain.named_parameters())
-    left_out = {name for name in theirs if name.startswith("blocks.0.norm1")}
-    assert set(theirs) - set(own) == left_out
-    assert len(left_out) == 2
-    assert all(own[name] is theirs[name] for name in set(theirs) & set(own))
-
-
-def test_a_bare_first_block_comes_back_from_a_folder(tmp_path):
-    model = mjp.create_model("vit_tiny_patch16_224", BARE, num_classes=CLASSES, **TINY).eval()
-    mjp.save(model, tmp_path / "m")
-    again = mjp.load(tmp_path / "m").eval()
-    assert again.mjp_config.first_block == "bare"
-    images = KINDS["plain"].images()
-    plan = model.draw_plan(images, torch.Generator().manual_seed(0))
-    assert torch.equal(again(images), model(images))
-    assert torch.equal(again(images, plan=plan), model(images, plan=plan))
-
-
-@pytest.mark.parametrize("kind", OTHERS.values(), ids=OTHERS)
-def test_a_bare_first_block_is_for_vits(kind: Kind):
-    with pytest.raises(ConfigError, match="first_block='bare' is for ViT"):
-        mjp.wrap(kind.build(), mjp.MJPConfig(first_block="bare", jigsaw_patch=16))
-
-
-def test_a_block_of_another_kind_is_not_laid_bare():
-    model = timm.create_model(
-        "vit_tiny_patch16_224", **TINY, block_fn=timm.models.vision_transformer.ParallelScalingBlock
-    )
-    with pytest.raises(UnsupportedModelError, match="this model's is a ParallelScalingBlock"):
-        mjp.wrap(model, BARE)
 
 
 @pytest.mark.unchecked  # Wrong input must meet our own errors.

@@ -1,9 +1,15 @@
-"""Each row of the paper's ablation, by what distinguishes it from the others."""
+"""Each row of the paper's ablation, by what distinguishes it from the others; drawing of plans."""
+
+import shutil
 
 import pytest
 import torch
 
 import mjp
+from tests.models.contract import (
+    ONE_BLOCK,
+    total_loss,
+)
 from tests.models.kinds import VITS
 
 IMAGES = VITS["plain"].images
@@ -173,3 +179,94 @@ def test_position_embeddings_are_not_decayed_and_belong_to_the_stem():
 def test_a_configuration_that_cannot_work_is_refused(arguments, words):
     with pytest.raises(mjp.ConfigError, match=words):
         mjp.MJPConfig(**arguments)
+
+
+def drawn(config, seed=0, tries=400):
+    model = mjp.wrap(VITS["plain"].build(), config)
+    generator = torch.Generator().manual_seed(seed)
+    images = VITS["plain"].images()
+    return [model.draw_plan(images, generator) for _ in range(tries)]
+
+
+def test_a_batch_gets_a_jigsaw_with_the_configured_probability():
+    assert all(drawn(mjp.MJPConfig(ratio=0.5, probability=1.0), tries=20))
+    assert not any(drawn(mjp.MJPConfig(ratio=0.5, probability=0.0), tries=20))
+    share = sum(plan is not None for plan in drawn(mjp.MJPConfig(ratio=0.5, probability=0.25)))
+    assert 70 < share < 130
+
+
+def test_the_same_generator_state_draws_the_same_plans():
+    config = mjp.MJPConfig(ratio=0.5)
+    for one, other in zip(drawn(config, tries=30), drawn(config, tries=30), strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or torch.equal(one.source, other.source)
+
+
+def test_drawing_leaves_the_global_generator_alone_and_so_does_the_model():
+    model = mjp.wrap(VITS["plain"].build(), mjp.MJPConfig(ratio=0.5, probability=1.0))
+    images = VITS["plain"].images()
+    state = torch.get_rng_state()
+    plan = model.draw_plan(images, torch.Generator())
+    model(images, plan=plan)
+    model.localization_loss(plan)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_whether_a_batch_is_shuffled_does_not_depend_on_the_ratio():
+    some = [plan is None for plan in drawn(mjp.MJPConfig(ratio=0.3), tries=30)]
+    more = [plan is None for plan in drawn(mjp.MJPConfig(ratio=0.9), tries=30)]
+    assert some == more
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("generator", [None, 7, torch.random], ids=["none", "number", "module"])
+def test_drawing_wants_a_generator_on_the_host(generator):
+    model = mjp.wrap(VITS["plain"].build(), mjp.MJPConfig())
+    with pytest.raises(mjp.ConfigError, match="its generator must be on the cpu, not"):
+        model.draw_plan(VITS["plain"].images(), generator)
+
+
+def test_a_ratio_too_small_for_the_grid_is_said_instead_of_masking_nothing_in_silence():
+    model = mjp.wrap(VITS["plain"].build(), mjp.MJPConfig(probability=1.0))
+    with pytest.warns(RuntimeWarning, match=r"masks none of the 8 patches.*use at least 0.125"):
+        assert model.draw_plan(VITS["plain"].images(), torch.Generator()) is None
+
+
+@pytest.mark.parametrize("letter", ["A", "C", "D", "E", "G", "H", "I", "J"])
+def test_every_variant_that_keeps_its_positions_starts_out_as_timms_model(letter):
+    plain = VITS["plain"].build().eval()
+    wrapped = mjp.wrap(plain, mjp.VARIANTS[letter])
+    images = VITS["plain"].images()
+    assert torch.equal(wrapped(images), plain(images))
+
+
+@pytest.mark.unchecked
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("letter", "ABCDEFGHIJ")
+def test_every_variant_traces_as_one_graph(letter):
+    model = mjp.wrap(VITS["plain"].build(**ONE_BLOCK), mjp.VARIANTS[letter])
+    images = VITS["plain"].images()
+    pixels = 16 if letter == "C" else None
+    plan = mjp.sample_plan(
+        model.grid_of(images), 4, 0.5, torch.Generator().manual_seed(0), pixels=pixels
+    )
+    loss = total_loss(model)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(images, plan), loss(images, plan))
+    torch.testing.assert_close(compiled(images, None), loss(images, None))
+
+
+@pytest.mark.unchecked
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch's compiler for the CPU needs g++")
+def test_masked_positions_get_exactly_zero_gradient_in_generated_code_too():
+    # Without blocks, whose code takes twice as long; the average has every position matter.
+    model = mjp.wrap(VITS["plain"].build(depth=0, global_pool="avg"), mjp.VARIANTS["G"])
+    compiled = torch.compile(model, fullgraph=True)
+    images = VITS["plain"].images()
+    plan = mjp.sample_plan(mjp.PatchGrid(4, 2), 4, 0.5, torch.Generator().manual_seed(0))
+    plan = mjp.JigsawPlan(plan.grid, plan.masked[:1].repeat(4, 1), plan.source[:1].repeat(4, 1))
+    compiled(images, plan=plan).square().mean().backward()
+    gradient = model.pos_embed.grad[0, 1:].abs().sum(dim=1)
+    assert (gradient[plan.masked[0]] == 0).all()
+    assert (gradient[~plan.masked[0]] > 0).all()

@@ -1,17 +1,25 @@
-"""What a plan does to position embeddings, and to nothing else."""
+"""ViT and DeiT: what a plan does to position embeddings, and to nothing else."""
 
 import copy
 import dataclasses
 
 import pytest
+import timm
 import torch
 from torch.nn import functional as F
 
 import mjp
-from mjp.models.vit import MJPVisionTransformer
-from tests.models.kinds import CLASSES, TINY_SWIN, VITS, Kind
+from mjp.core.errors import UnsupportedModelError
+from mjp.models.vit import BareBlock, MJPVisionTransformer
+from tests.models.contract import (
+    AdapterContract,
+    model_and_plan,
+)
+from tests.models.kinds import CLASSES, KINDS, TINY, VITS, Kind
 
-SWIN_WITH_TABLE = mjp.MJPConfig(absolute_positions="added")
+
+class TestViT(AdapterContract):
+    kinds = VITS
 
 
 def plan_for(model, images, ratio=0.5, seed=0, **options):
@@ -133,90 +141,6 @@ def test_each_image_of_a_batch_is_masked_by_its_own_mask():
         torch.testing.assert_close(model(images[index, None], plan=alone)[0], together[index])
 
 
-def swin(config=SWIN_WITH_TABLE, **more):
-    return mjp.create_model(
-        "swin_tiny_patch4_window7_224", config, num_classes=CLASSES, **{**TINY_SWIN, **more}
-    )
-
-
-def test_swin_moves_pixels_in_patches_of_sixteen():
-    model = swin(mjp.MJPConfig()).double().eval()
-    images = torch.randn(2, 3, 64, 32, dtype=torch.float64)
-    plan = plan_for(model, images)
-    assert plan.grid == mjp.PatchGrid(4, 2)
-    torch.testing.assert_close(model(images, plan=plan), model(plan.apply(images)))
-    assert model.localization_loss(plan) == 0
-    assert "no table of absolute positions" in model.mjp_parts()
-
-
-def test_swin_tokens_inside_masked_patches_get_the_unknown_embedding():
-    model = swin().double()
-    images = torch.randn(2, 3, 64, 32, dtype=torch.float64)
-    plan = one_mask_for_all(plan_for(model, images))
-    backward(model, images, plan)
-    gradient = model.pos_embed.grad[0].reshape(16, 8, -1)
-    inside = plan.masked[0].reshape(4, 2).repeat_interleave(4, 0).repeat_interleave(4, 1)
-    assert (gradient[inside] == 0).all()
-    assert (gradient[~inside].abs().sum(dim=1) > 0).all()
-    assert model.unknown_position.grad.abs().sum() > 0
-
-
-def test_swin_localizes_four_by_four_tokens_from_their_own_embedding():
-    model = swin(dataclasses.replace(SWIN_WITH_TABLE, localization="linear"))
-    assert model.position_grid() == mjp.PatchGrid(16, 8)
-    with torch.no_grad():
-        # Row and column written into the first two dimensions and read off by the regressor.
-        model.pos_embed.zero_()
-        model.pos_embed[0, :, :2] = model.position_grid().coordinates()
-        model.locator.layers.weight.zero_()
-        model.locator.layers.weight[:, :2] = torch.eye(2)
-        model.locator.layers.bias.zero_()
-    assert model.localization_loss(None) == 0
-
-
-def test_swin_features_see_the_absolute_positions():
-    model = swin().eval()
-    images = torch.randn(2, 3, 64, 32)
-    before = model.forward_intermediates(images, intermediates_only=True)
-    with torch.no_grad():
-        model.pos_embed.add_(1.0)
-    after = model.forward_intermediates(images, intermediates_only=True)
-    assert not torch.equal(before[-1], after[-1])
-    plan = plan_for(model, images)
-    assert not torch.equal(
-        after[-1], model.forward_intermediates(images, plan=plan, intermediates_only=True)[-1]
-    )
-
-
-def test_resnet_moves_pixels():
-    model = mjp.create_model("resnet18", num_classes=CLASSES).double().eval()
-    images = torch.randn(2, 3, 64, 32, dtype=torch.float64)
-    plan = plan_for(model, images)
-    torch.testing.assert_close(model(images, plan=plan), model(plan.apply(images)))
-    assert model.localization_loss(plan) == 0
-
-
-@pytest.mark.parametrize(
-    ("build", "config", "words"),
-    [
-        ("resnet", mjp.VARIANTS["B"], "only ratio, shape, pixels"),
-        ("resnet", SWIN_WITH_TABLE, "only ratio, shape, pixels"),
-        ("swin", mjp.VARIANTS["B"], "takes 'unknown' or 'own'"),
-        ("swin", mjp.VARIANTS["F"], "takes 'unknown' or 'own'"),
-        (
-            "swin",
-            mjp.MJPConfig(absolute_positions="added", jigsaw_patch=10),
-            "cut through this Swin's 4x4 tokens",
-        ),
-    ],
-)
-def test_what_a_backbone_cannot_do_is_refused(build, config, words):
-    from tests.models.kinds import OTHERS
-
-    with pytest.raises(mjp.ConfigError, match=words):
-        mjp.wrap(OTHERS[build].build(), config)
-
-
 def test_a_vit_without_positions_is_only_for_configurations_without_positions():
     plain = VITS["plain"].build(pos_embed="none")
     with pytest.raises(mjp.ConfigError, match="has no position table"):
@@ -236,9 +160,116 @@ def test_two_threads_may_run_one_model_with_two_plans():
     assert all(torch.equal(one, alone[index % 8]) for index, one in enumerate(together))
 
 
-def test_a_model_copied_before_wrapping_is_independent():
-    plain = VITS["plain"].build()
+def test_resizing_224_to_384_resamples_the_table_as_timm_does_and_keeps_the_unknown_row():
+    torch.manual_seed(0)
+    plain = timm.create_model("vit_tiny_patch16_224", depth=1)
     wrapped = mjp.wrap(copy.deepcopy(plain), mjp.MJPConfig())
+    unknown = wrapped.unknown_position.clone()
+    for model in (plain, wrapped):
+        model.set_input_size(img_size=(384, 384))
+    assert wrapped.pos_embed.shape == (1, 1 + 24 * 24, 192)
+    assert torch.equal(wrapped.pos_embed, plain.pos_embed)
+    assert torch.equal(wrapped.unknown_position, unknown)
+    assert wrapped.position_grid() == mjp.PatchGrid(24, 24)
+    images = torch.randn(1, 3, 384, 384)
+    assert torch.equal(wrapped(images), plain(images))
+    plan = mjp.sample_plan(wrapped.grid_of(images), 1, 0.27, torch.Generator())
+    assert wrapped(images, plan=plan).shape == (1, 1000)
+
+
+def test_resizing_keeps_rows_and_columns_apart_and_resamples_the_index_table_too():
+    model = mjp.wrap(VITS["plain"].build(), mjp.VARIANTS["F"])
     with torch.no_grad():
-        wrapped.pos_embed.zero_()
-    assert plain.pos_embed.abs().sum() > 0
+        model.index_embed.copy_(model.pos_embed)
+    model.set_input_size(img_size=(96, 32))
+    assert model.position_grid() == mjp.PatchGrid(6, 2)
+    assert torch.equal(model.index_embed, model.pos_embed)
+
+
+def test_a_new_head_gradient_checkpointing_and_half_precision_work():
+    model, images, plan = model_and_plan(VITS["plain"])
+    model.reset_classifier(3)
+    model.set_grad_checkpointing(True)
+    model.train()
+    model(images, plan=plan).sum().backward()
+    assert model.unknown_position.grad is not None
+    half = model.eval().to(torch.bfloat16)
+    assert half(images.bfloat16(), plan=plan).dtype == torch.bfloat16
+    assert torch.isfinite(half.localization_loss(plan))
+
+
+def test_an_adapter_can_be_constructed_like_the_class_it_extends():
+    from mjp.models.vit import MJPVisionTransformer
+
+    model = MJPVisionTransformer(mjp=mjp.VARIANTS["I"], num_classes=CLASSES, **TINY)
+    assert model.locator.kind == "linear"
+    assert model.unknown_position.std().item() == pytest.approx(0.02, rel=0.4)
+    assert model(VITS["plain"].images()).shape == (4, CLASSES)
+
+
+def test_timms_own_arguments_of_forward_still_work():
+    plain = VITS["plain"].build().eval()
+    wrapped = mjp.wrap(plain, mjp.MJPConfig())
+    images = VITS["plain"].images()
+    tokens = 1 + 8
+    blocked = torch.ones(4, 1, tokens, tokens, dtype=torch.bool).tril()
+    assert torch.equal(wrapped(images, attn_mask=blocked), plain(images, attn_mask=blocked))
+
+
+def test_a_convolutional_stem_is_refused():
+    with torch.device("meta"):
+        hybrid = timm.create_model("vit_tiny_r_s16_p8_224")
+    with pytest.raises(mjp.UnsupportedModelError, match="embeds its patches with a HybridEmbed"):
+        mjp.wrap(hybrid, mjp.MJPConfig())
+
+
+BARE = mjp.MJPConfig(first_block="bare")
+
+
+def test_a_bare_first_block_is_attention_alone_and_then_the_mlp():
+    plain = KINDS["plain"].build().eval()
+    block = mjp.wrap(plain, BARE).eval().blocks[0]
+    first = plain.blocks[0]
+    tokens = torch.randn(2, 9, 48)
+    attended = first.attn(tokens)
+    expected = attended + first.mlp(first.norm2(attended))
+    torch.testing.assert_close(block(tokens), expected, rtol=0, atol=0)
+
+
+def test_a_bare_first_block_changes_the_answers_and_shares_the_weights():
+    plain = KINDS["plain"].build().eval()
+    images = KINDS["plain"].images()
+    before, first = plain(images), plain.blocks[0]
+    bare = mjp.wrap(plain, BARE).eval()
+    built = mjp.wrap(plain, mjp.MJPConfig()).eval()
+    assert isinstance(bare.blocks[0], BareBlock)
+    assert bare.blocks[1] is plain.blocks[1]
+    assert torch.equal(built(images), before)
+    assert (bare(images) - before).abs().max() > 1e-3
+    # The model that was wrapped is as it was.
+    assert plain.blocks[0] is first
+    assert torch.equal(plain(images), before)
+    own, theirs = dict(bare.named_parameters()), dict(plain.named_parameters())
+    left_out = {name for name in theirs if name.startswith("blocks.0.norm1")}
+    assert set(theirs) - set(own) == left_out
+    assert len(left_out) == 2
+    assert all(own[name] is theirs[name] for name in set(theirs) & set(own))
+
+
+def test_a_bare_first_block_comes_back_from_a_folder(tmp_path):
+    model = mjp.create_model("vit_tiny_patch16_224", BARE, num_classes=CLASSES, **TINY).eval()
+    mjp.save(model, tmp_path / "m")
+    again = mjp.load(tmp_path / "m").eval()
+    assert again.mjp_config.first_block == "bare"
+    images = KINDS["plain"].images()
+    plan = model.draw_plan(images, torch.Generator().manual_seed(0))
+    assert torch.equal(again(images), model(images))
+    assert torch.equal(again(images, plan=plan), model(images, plan=plan))
+
+
+def test_a_block_of_another_kind_is_not_laid_bare():
+    model = timm.create_model(
+        "vit_tiny_patch16_224", **TINY, block_fn=timm.models.vision_transformer.ParallelScalingBlock
+    )
+    with pytest.raises(UnsupportedModelError, match="this model's is a ParallelScalingBlock"):
+        mjp.wrap(model, BARE)

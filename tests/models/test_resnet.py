@@ -1,10 +1,19 @@
-"""ResNets for small images."""
+"""ResNet: the jigsaw moves pixels; a small stem is for small images."""
 
 import pytest
 import timm
 import torch
 
 import mjp
+from tests.models.contract import (
+    PixelJigsawContract,
+)
+from tests.models.kinds import KINDS, OTHERS
+
+
+class TestResNet(PixelJigsawContract):
+    kinds = {"resnet": OTHERS["resnet"]}  # noqa: RUF012
+
 
 IMAGES = torch.randn(2, 3, 64, 64)
 
@@ -42,14 +51,6 @@ def test_the_stem_is_drawn_as_timm_draws_its_own():
     assert abs(weight.mean().item()) < 0.005
 
 
-def test_a_jigsaw_of_small_patches_is_that_of_the_pixels():
-    model = small()
-    plan = model.draw_plan(IMAGES, torch.Generator().manual_seed(0))
-    assert plan.grid == mjp.PatchGrid(16, 16)
-    assert torch.equal(model(IMAGES, plan=plan), model(plan.apply(IMAGES)))
-    assert not torch.equal(model(IMAGES, plan=plan), model(IMAGES))
-
-
 def test_it_is_saved_and_comes_back(tmp_path):
     model = small(num_classes=7)
     assert model.mjp_arguments == {"num_classes": 7, "small_stem": True}
@@ -84,3 +85,27 @@ def test_the_stem_as_built_is_left_alone():
     model = mjp.create_model("resnet18", small_stem=False)
     assert model.conv1.kernel_size == (7, 7)
     assert mjp.create_model("vit_tiny_patch16_224", small_stem=False, depth=1).num_classes == 1000
+
+
+def test_where_nothing_is_to_move_any_image_size_is_fine():
+    model = mjp.create_model("resnet18", mjp.VARIANTS["A"])
+    assert model.draw_plan(torch.zeros(1, 3, 65, 33), torch.Generator()) is None
+
+
+def test_a_resnet_takes_any_size_so_none_is_set(tmp_path):
+    mjp.save(mjp.create_model("resnet18"), tmp_path)
+    with pytest.raises(mjp.ConfigError, match="takes images of any size"):
+        mjp.load(tmp_path, img_size=320)
+
+
+@pytest.mark.unchecked
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("name", ["dynamic size", "resnet"])
+def test_images_of_changing_size_stay_one_graph(name):
+    model = mjp.wrap(KINDS[name].build(), mjp.MJPConfig(ratio=0.5, probability=1.0)).eval()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    generator = torch.Generator().manual_seed(0)
+    for side in (64, 96, 128):
+        images = torch.randn(2, 3, side, 64)
+        plan = model.draw_plan(images, generator)
+        torch.testing.assert_close(compiled(images, plan=plan), model(images, plan=plan))

@@ -1,0 +1,11 @@
+"""Fixtures of the tests of models."""
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()

@@ -1,0 +1,210 @@
+"""Models are made by name, wrapped and registered with timm, and go on working as models."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import timm
+import torch
+from timm.utils import ModelEmaV3
+
+import mjp
+from mjp.models.checkpoint import _describe
+from mjp.models.factory import supported_architectures
+from tests.models.contract import (
+    model_and_plan,
+)
+from tests.models.kinds import CLASSES, OTHERS, TINY, VITS
+
+
+def test_every_supported_architecture_is_registered_under_its_prefixed_name():
+    registered = set(timm.list_models("mjp_*"))
+    assert registered == {f"mjp_{name}" for name in supported_architectures()}
+    for name in ("deit_small_patch16_224", "vit_base_patch16_224", "swin_tiny_patch4_window7_224"):
+        assert f"mjp_{name}" in registered
+
+
+FORKS = """
+import os, sys, torch, torchvision  # What takes long, and is none of the matter.
+assert not {"timm", "mjp"} & set(sys.modules)
+for script in sys.argv[1:]:
+    if not (child := os.fork()):
+        exec(script, {})
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, script
+"""
+
+
+def test_whatever_is_imported_first_all_is_registered_once():
+    firsts = [
+        "import mjp, timm, mjp.timm",
+        "import timm, mjp",
+        "import mjp; mjp.create_model",
+        "import mjp; mjp.wrap; mjp.load",
+        "import mjp.timm",
+        "from timm.layers import PatchEmbed; import mjp.core.errors",
+    ]
+    then = (
+        "import timm, mjp, torch; torch.set_default_device('meta'); "
+        "print(len(timm.list_models('mjp_deit_*')), len(timm.list_models('deit_*')), "
+        "type(timm.create_model('mjp_deit_small_patch16_224')).__name__); "
+        "mjp.create_model('deit_tiny_patch16_224')"
+    )
+    command = [sys.executable, "-c", FORKS, *(f"{first}; {then}" for first in firsts)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for first, told in zip(firsts, done.stdout.splitlines(), strict=True):
+        ours, both, kind = told.split()
+        assert int(ours) == int(both) > 5, first
+        assert kind == "MJPVisionTransformer", first
+
+
+def test_timm_takes_the_configuration_as_an_argument():
+    model = timm.create_model(
+        "mjp_vit_tiny_patch16_224", num_classes=CLASSES, mjp={"localization": "linear"}, **TINY
+    )
+    assert model.mjp_config == mjp.VARIANTS["I"]
+    assert model(VITS["plain"].images()).shape == (4, CLASSES)
+    with pytest.raises(mjp.ConfigError, match="MJPConfig has no field lokalization"):
+        timm.create_model("mjp_vit_tiny_patch16_224", mjp={"lokalization": "linear"})
+
+
+def test_the_weights_of_a_registered_name_are_those_of_timms():
+    with torch.device("meta"):
+        ours = timm.create_model("mjp_deit_small_patch16_224").pretrained_cfg
+        theirs = timm.create_model("deit_small_patch16_224").pretrained_cfg
+    assert ours["hf_hub_id"] == theirs["hf_hub_id"] == "timm/deit_small_patch16_224.fb_in1k"
+    assert ours["architecture"] == "mjp_deit_small_patch16_224"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", supported_architectures())
+def test_every_registered_architecture_can_be_built(name):
+    with torch.device("meta"):
+        ours, theirs = timm.create_model(f"mjp_{name}"), timm.create_model(name)
+    assert isinstance(ours, type(theirs))
+    own = {name for name, _ in ours.named_parameters()} - {n for n, _ in theirs.named_parameters()}
+    assert all(name.startswith(("unknown_position", "locator.")) for name in own)
+    assert bool(own) == isinstance(ours, timm.models.vision_transformer.VisionTransformer)
+    assert _describe(ours)["num_classes"] == theirs.num_classes  # It can be saved.
+    assert _describe(mjp.wrap(theirs))["num_classes"] == theirs.num_classes
+
+
+@pytest.mark.parametrize(
+    "name", ["beit_base_patch16_224", "convnext_atto", "vit_relpos_small_patch16_224"]
+)
+def test_an_architecture_without_an_adapter_is_refused_with_the_families_that_have_one(name):
+    words = "no adapter for.*ViT and DeiT.*Swin.*ResNet"
+    with torch.device("meta"), pytest.raises(mjp.UnsupportedModelError, match=words):
+        mjp.wrap(timm.create_model(name), mjp.MJPConfig())
+    with pytest.raises(mjp.UnsupportedModelError, match=words):
+        mjp.create_model(name)
+
+
+def test_a_name_that_timm_does_not_know_is_refused_with_a_suggestion():
+    with pytest.raises(mjp.ConfigError, match="did you mean deit_tiny_patch16_224"):
+        mjp.create_model("deit_tinny_patch16_224")
+
+
+def test_wrapping_twice_is_refused():
+    with pytest.raises(mjp.ConfigError, match="wrapped already"):
+        mjp.wrap(mjp.wrap(VITS["plain"].build()), mjp.MJPConfig())
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"checkpoint_path": "x.pth"}, "load the file with mjp.load_weights"),
+        ({"mjp": mjp.MJPConfig()}, "pass the configuration as config"),
+    ],
+)
+def test_arguments_that_belong_elsewhere_are_refused(arguments, words):
+    with pytest.raises(mjp.ConfigError, match=words):
+        mjp.create_model("vit_tiny_patch16_224", **arguments)
+
+
+@pytest.mark.unchecked
+def test_a_model_whose_forward_was_replaced_is_refused():
+    plain = VITS["plain"].build()
+    plain.forward = lambda x: x
+    with pytest.raises(mjp.ConfigError, match="forward was replaced on the instance"):
+        mjp.wrap(plain)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("config", ["J", {"ratio": 0.5}])
+def test_a_configuration_of_another_type_is_refused(config):
+    with pytest.raises(mjp.ConfigError, match="config must be an MJPConfig"):
+        mjp.wrap(VITS["plain"].build(), config)
+
+
+def test_an_exponential_moving_average_follows_all_parameters():
+    model, images, plan = model_and_plan(VITS["plain"])
+    average = ModelEmaV3(model, decay=0.5)
+    with torch.no_grad():
+        model.unknown_position.add_(1.0)
+        before = average.module.unknown_position.clone()
+    average.update(model)
+    torch.testing.assert_close(
+        average.module.unknown_position, (before + model.unknown_position) / 2
+    )
+    assert average.module(images, plan=plan).shape == (4, CLASSES)
+
+
+def test_features_only_takes_a_plan_too():
+    config = {"ratio": 0.5, "probability": 1.0}
+    net = timm.create_model(
+        "mjp_vit_tiny_patch16_224", features_only=True, out_indices=(1,), mjp=config, **TINY
+    ).eval()
+    images = torch.randn(2, 3, 64, 32)
+    plan = net.draw_plan(images, torch.Generator().manual_seed(0))
+    (feature_map,) = net(images, plan=plan)
+    (expected,) = net.model.forward_intermediates(
+        images, indices=[1], plan=plan, intermediates_only=True
+    )
+    assert torch.equal(feature_map, expected)
+    assert not torch.equal(feature_map, net(images)[0])
+    assert net.localization_loss(plan) > 0
+    assert {"model.pos_embed", "model.unknown_position"} <= net.no_weight_decay()
+
+
+def test_plain_tensors_of_the_model_move_with_it_to_another_device():
+    model, images, plan = model_and_plan(VITS["plain"])
+    moved = copy.deepcopy(model).to("meta")
+    assert moved(images.to("meta"), plan=plan.to("meta")).device.type == "meta"
+
+
+def test_a_model_started_on_the_meta_device_is_initialised_whole():
+    for config in (mjp.MJPConfig(), mjp.VARIANTS["F"], mjp.MJPConfig(position_init_std=1.0)):
+        with torch.device("meta"):
+            model = mjp.wrap(VITS["plain"].build(), config)
+        model = model.to_empty(device="cpu")
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(777.0)
+        model.init_weights()
+        assert not any((parameter == 777.0).any() for parameter in model.parameters())
+        assert model.pos_embed.std().item() == pytest.approx(config.position_init_std, rel=0.25)
+    with torch.device("meta"):
+        swin = mjp.wrap(OTHERS["swin"].build(), mjp.MJPConfig(absolute_positions="added"))
+    swin = swin.to_empty(device="cpu")
+    swin.init_weights()
+    assert swin.pos_embed.std().item() == pytest.approx(0.02, rel=0.2)
+
+
+def test_hooks_and_compilation_of_the_model_before_wrapping():
+    plain = VITS["plain"].build()
+    calls = []
+    handle = plain.register_forward_hook(lambda *call: calls.append(1))
+    plain.compile(backend="eager")
+    wrapped = mjp.wrap(plain, mjp.VARIANTS["B"])
+    images = VITS["plain"].images()
+    assert not torch.equal(wrapped(images), plain.forward(images))  # B has no positions.
+    assert calls == [1]
+    handle.remove()
+    wrapped(images)
+    assert calls == [1]

@@ -1,0 +1,132 @@
+"""Swin: the jigsaw moves pixels; positions are added where that is asked for."""
+
+import dataclasses
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch.nn import functional as F
+
+import mjp
+from tests.models.contract import (
+    PixelJigsawContract,
+)
+from tests.models.kinds import CLASSES, OTHERS, TINY_SWIN
+
+SWIN = OTHERS["swin"]
+SWIN_WITH_TABLE = mjp.MJPConfig(absolute_positions="added")
+
+
+class TestSwin(PixelJigsawContract):
+    kinds = {"swin": SWIN}  # noqa: RUF012
+
+
+def plan_for(model, images, ratio=0.5, seed=0, **options):
+    generator = torch.Generator().manual_seed(seed)
+    return mjp.sample_plan(model.grid_of(images), len(images), ratio, generator, **options)
+
+
+def backward(model, images, plan):
+    model.zero_grad()
+    labels = torch.arange(len(images)) % CLASSES
+    logits = model(images, plan=plan)
+    F.cross_entropy(logits, labels).backward()
+    return logits
+
+
+def one_mask_for_all(plan):
+    return plan[torch.zeros(plan.batch, dtype=torch.int64)]
+
+
+def swin(config=SWIN_WITH_TABLE, **more):
+    return mjp.create_model(
+        "swin_tiny_patch4_window7_224", config, num_classes=CLASSES, **{**TINY_SWIN, **more}
+    )
+
+
+def test_swin_tokens_inside_masked_patches_get_the_unknown_embedding():
+    model = swin().double()
+    images = torch.randn(2, 3, 64, 32, dtype=torch.float64)
+    plan = one_mask_for_all(plan_for(model, images))
+    backward(model, images, plan)
+    gradient = model.pos_embed.grad[0].reshape(16, 8, -1)
+    inside = plan.masked[0].reshape(4, 2).repeat_interleave(4, 0).repeat_interleave(4, 1)
+    assert (gradient[inside] == 0).all()
+    assert (gradient[~inside].abs().sum(dim=1) > 0).all()
+    assert model.unknown_position.grad.abs().sum() > 0
+
+
+def test_swin_localizes_four_by_four_tokens_from_their_own_embedding():
+    model = swin(dataclasses.replace(SWIN_WITH_TABLE, localization="linear"))
+    assert model.position_grid() == mjp.PatchGrid(16, 8)
+    with torch.no_grad():
+        # Row and column written into the first two dimensions and read off by the regressor.
+        model.pos_embed.zero_()
+        model.pos_embed[0, :, :2] = model.position_grid().coordinates()
+        model.locator.layers.weight.zero_()
+        model.locator.layers.weight[:, :2] = torch.eye(2)
+        model.locator.layers.bias.zero_()
+    assert model.localization_loss(None) == 0
+
+
+def test_swin_features_see_the_absolute_positions():
+    model = swin().eval()
+    images = torch.randn(2, 3, 64, 32)
+    before = model.forward_intermediates(images, intermediates_only=True)
+    with torch.no_grad():
+        model.pos_embed.add_(1.0)
+    after = model.forward_intermediates(images, intermediates_only=True)
+    assert not torch.equal(before[-1], after[-1])
+    plan = plan_for(model, images)
+    assert not torch.equal(
+        after[-1], model.forward_intermediates(images, plan=plan, intermediates_only=True)[-1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "config", "words"),
+    [
+        ("resnet", mjp.VARIANTS["B"], "only ratio, shape, pixels"),
+        ("resnet", SWIN_WITH_TABLE, "only ratio, shape, pixels"),
+        ("swin", mjp.VARIANTS["B"], "takes 'unknown' or 'own'"),
+        ("swin", mjp.VARIANTS["F"], "takes 'unknown' or 'own'"),
+        (
+            "swin",
+            mjp.MJPConfig(absolute_positions="added", jigsaw_patch=10),
+            "cut through this Swin's 4x4 tokens",
+        ),
+    ],
+)
+def test_what_a_backbone_cannot_do_is_refused(build, config, words):
+    from tests.models.kinds import OTHERS
+
+    with pytest.raises(mjp.ConfigError, match=words):
+        mjp.wrap(OTHERS[build].build(), config)
+
+
+def test_resizing_a_swin_resamples_its_absolute_table():
+    config = mjp.MJPConfig(absolute_positions="added")
+    model = mjp.wrap(OTHERS["swin"].build(), config)
+    unknown = model.unknown_position.clone()
+    model.set_input_size(img_size=(128, 64), window_size=(4, 4))
+    assert model.pos_embed.shape == (1, 32 * 16, 24)
+    assert torch.equal(model.unknown_position, unknown)
+    assert model(torch.randn(1, 3, 128, 64)).shape == (1, CLASSES)
+
+
+def test_a_resized_swin_comes_back(tmp_path):
+    model = mjp.create_model("swin_tiny_patch4_window7_224", depths=(2, 2, 2, 2), embed_dim=24)
+    mjp.save(model, tmp_path / "a")
+    larger = mjp.load(tmp_path / "a", img_size=384)
+    mjp.save(larger, tmp_path / "b")
+    images = torch.randn(1, 3, 384, 384)
+    assert torch.equal(mjp.load(tmp_path / "b").eval()(images), larger.eval()(images))
+
+
+def test_a_trained_position_table_is_never_dropped_in_silence(tmp_path):
+    config = mjp.MJPConfig(absolute_positions="added", positions="own", localization=None)
+    with_table = mjp.wrap(OTHERS["swin"].build(), config)
+    save_file(with_table.state_dict(), tmp_path / "swin.safetensors")
+    without = mjp.wrap(OTHERS["swin"].build(), mjp.MJPConfig())
+    with pytest.raises(mjp.CheckpointError, match="unexpected pos_embed"):
+        mjp.load_weights(without, tmp_path / "swin.safetensors")
