@@ -9,7 +9,7 @@ from PIL import Image
 import mjp
 from mjp.cli import main
 from mjp.evaluate.confidence import subset_classes
-from mjp.models.classes import imagenet_synsets
+from mjp.models.facts import imagenet_synsets
 from tests.data.pictures import encoded, write_folder
 from tests.evaluate.subjects import records, save, tiny
 from tests.train.running import finish, torchrun

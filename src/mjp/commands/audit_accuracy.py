@@ -15,7 +15,7 @@ from mjp.data.feed import worker_count
 from mjp.data.reading import reader
 from mjp.data.source import Source
 from mjp.data.view import View
-from mjp.models.classes import class_outputs
+from mjp.models.facts import class_outputs
 from mjp.privacy.defences import Defence
 from mjp.privacy.public import PublicModel
 

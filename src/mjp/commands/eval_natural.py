@@ -24,7 +24,7 @@ from mjp.evaluate.confidence import (
     places_among,
     subset_classes,
 )
-from mjp.models.classes import class_outputs
+from mjp.models.facts import class_outputs
 from mjp.models.subject import Subject
 from mjp.report import paper
 from mjp.report.confidence import draw_response_rates

@@ -17,7 +17,7 @@ from mjp.core.records import Record
 from mjp.data.opening import open_images
 from mjp.data.subset import of_classes
 from mjp.evaluate.confidence import outlier_values, subset_classes
-from mjp.models.classes import imagenet_synsets
+from mjp.models.facts import imagenet_synsets
 from mjp.report import paper
 from mjp.report.confidence import draw_outliers
 from mjp.report.reading import with_interval

@@ -29,7 +29,7 @@ from mjp.data.source import Source
 from mjp.data.subset import drawn
 from mjp.data.view import View
 from mjp.evaluate.showing import Scorer, show
-from mjp.models.classes import class_outputs
+from mjp.models.facts import class_outputs
 from mjp.models.opening import open_models
 from mjp.models.subject import Subject, by_view
 

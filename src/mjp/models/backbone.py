@@ -186,7 +186,10 @@ class MJPBackbone(TimmModel):
         Zero where the configuration asks for none or the backbone has no position table, so that
         one training loop serves every variant.
         """
-        loss = self._untouched()
+        # A zero that depends on the unknown embedding, which a batch without a plan leaves out:
+        # DistributedDataParallel waits for every parameter's gradient.
+        unknown = self.unknown_position
+        loss = next(self.parameters()).new_zeros(()) if unknown is None else 0.0 * unknown.sum()
         table = self.position_table()
         if self.locator is None or table is None:
             return loss
@@ -200,15 +203,6 @@ class MJPBackbone(TimmModel):
         target = grid.coordinates(table.device)
         share = known_share(masked, grid, table)
         return loss + localization_loss(self.locator(table, target, share), target, share)
-
-    def _untouched(self) -> Float[Tensor, ""]:
-        """A zero that depends on the unknown embedding, which a batch without a plan leaves out.
-
-        DistributedDataParallel waits for every parameter's gradient; this gives it an exact zero.
-        """
-        if self.unknown_position is None:
-            return next(self.parameters()).new_zeros(())
-        return 0.0 * self.unknown_position.sum()
 
     def reset_positions(self) -> None:
         """Draws the position table anew, with the configured standard deviation."""

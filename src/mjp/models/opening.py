@@ -131,8 +131,10 @@ def _build(name: ModelName, arguments: dict[str, Any]) -> Any:
         return _pretrained(source, arguments)
     architecture = split_model_name_tag(source)[0]
     if not timm.is_model(architecture):
-        close = _close(architecture)
-        hint = f"; did you mean {close}?" if close else ""
+        close = difflib.get_close_matches(architecture, pretrained_names(), n=2, cutoff=0.8)
+        close = [PRETRAINED + known for known in close]
+        close = close or difflib.get_close_matches(architecture, timm.list_models(), n=3)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
         raise ConfigError(f"{source!r} is neither a folder nor a model of timm's{hint}")
     if name.weights is None:
         return _pretrained(source, arguments)
@@ -161,12 +163,6 @@ def _imported(where: str, weights: str | None) -> nn.Module:
         path = Path(weights).expanduser()
         load_strictly(made, read_state(path), path)
     return made
-
-
-def _close(architecture: str) -> str:
-    if found := difflib.get_close_matches(architecture, pretrained_names(), n=2, cutoff=0.8):
-        return " or ".join(PRETRAINED + name for name in found)
-    return " or ".join(difflib.get_close_matches(architecture, timm.list_models(), n=3))
 
 
 def _from_folder(path: Path, arguments: dict[str, Any]) -> Any:

@@ -1,7 +1,6 @@
 """`Subject`: a model to be measured, what it is shown, and how a jigsaw reaches it."""
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -155,7 +154,7 @@ class Subject:
         """Logits, and the feature before the classifier, of the images or of their jigsaw."""
         if plan is not None and not self.plans_inside:
             images, plan = plan.apply(images), None
-        with self._arithmetic(images.device):
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             logits, feature = self.runner(self.model, images, plan)
         return logits.float(), feature.float()
 
@@ -171,12 +170,6 @@ class Subject:
             found.append(self.answers(self.normalized(part))[0])
             tell(len(part))
         return torch.cat(found)
-
-    def _arithmetic(self, device: torch.device) -> AbstractContextManager[None]:
-        """The precision that the model runs in."""
-        if self.precision == "bf16":
-            return torch.autocast(device.type, torch.bfloat16)
-        return nullcontext()
 
 
 def by_view(subjects: Iterable[Subject]) -> dict[View, list[Subject]]:

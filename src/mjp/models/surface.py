@@ -90,9 +90,10 @@ def _patch_embedding(model: nn.Module, name: str) -> tuple[str, nn.Conv2d | nn.L
     if name != "auto":
         layer = modules.get(name)
         if not isinstance(layer, nn.Conv2d | nn.Linear):
+            fitting = [key for key, m in modules.items() if isinstance(m, nn.Conv2d | nn.Linear)]
             raise ConfigError(
                 f"{name!r} is no convolution or linear layer of this model; its first are "
-                f"{_first_few(modules, nn.Conv2d | nn.Linear)}"
+                f"{', '.join(fitting[:5])}"
             )
         return name, layer
     for name, layer in modules.items():
@@ -192,10 +193,6 @@ def _between(model: Any, grid: PatchGrid, own: PatchGrid) -> str | None:
     if own != grid:
         return f"a resampling of the position table from {own} to {grid}"
     return None
-
-
-def _first_few(modules: dict[str, nn.Module], kind: Any) -> str:
-    return ", ".join([name for name, one in modules.items() if isinstance(one, kind)][:5])
 
 
 def position_embeddings(model: nn.Module) -> tuple[Tensor, PatchGrid]:

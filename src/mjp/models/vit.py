@@ -141,7 +141,8 @@ class _ViTPositions(MJPBackbone):
         # Attention is permutation equivariant: where no token knows its place, moving the masked
         # tokens among each other changes neither logits nor any gradient, so it is left out. It
         # is not where the caller reads the order of the tokens or masks their attention.
-        move = bool(args or kwargs) or not self._order_is_unseen
+        unseen = self.mjp_config.positions in ("unknown", "none") and self.global_pool != ""
+        move = bool(args or kwargs) or not unseen
         tokens = self._planned(VisionTransformer.forward_features, x, plan, move, *args, **kwargs)
         return self.forward_head(tokens)
 
@@ -182,29 +183,23 @@ class _ViTPositions(MJPBackbone):
             x = plan.apply_to_tokens(x.flatten(1, -2)).reshape(x.shape)
         if self.pos_embed is None or (plan is None and self.index_embed is None):
             return super()._pos_embed(x)
-        table = self._table_for(x)
+        table = self.pos_embed if self.index_embed is None else self.pos_embed + self.index_embed
+        if self.dynamic_img_size:
+            table = self._resampled(table, self.patch_embed.grid_size, (x.shape[1], x.shape[2]))
         x = x.flatten(1, -2)
         positions = table[:, self._num_placed_prefix :]
         if plan is not None and self.unknown_position is not None:
             # Equation of step 3: E_unk where the mask is set, the position's own elsewhere.
             positions = torch.where(plan.masked[:, :, None], self.unknown_position, positions)
         x = x + positions
-        prefix = [token.expand(x.shape[0], -1, -1) for token in self._prefix_tokens]
+        tokens = (self.cls_token, getattr(self, "dist_token", self.reg_token))
+        prefix = [token.expand(x.shape[0], -1, -1) for token in tokens if token is not None]
         if prefix:
             first = torch.cat(prefix, dim=1)
             if self._num_placed_prefix:
                 first = first + table[:, : self._num_placed_prefix]
             x = torch.cat([first, x], dim=1)
         return self.pos_drop(x)
-
-    def _table_for(self, x: Tensor) -> Float[Tensor, "1 placed dim"]:
-        """The table of all positions, resampled to the grid of these tokens if it may differ."""
-        table = self.pos_embed
-        if self.index_embed is not None:
-            table = table + self.index_embed
-        if self.dynamic_img_size:
-            table = self._resampled(table, self.patch_embed.grid_size, (x.shape[1], x.shape[2]))
-        return table
 
     def _resampled(self, table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
         return resample_abs_pos_embed(
@@ -229,18 +224,6 @@ class _ViTPositions(MJPBackbone):
     def _num_placed_prefix(self) -> int:
         """How many prefix tokens have a row of their own in the position table."""
         return 0 if self.no_embed_class else self.num_prefix_tokens
-
-    @property
-    def _prefix_tokens(self) -> list[Tensor]:
-        tokens = [self.cls_token, getattr(self, "dist_token", None)]
-        if tokens[1] is None:
-            tokens.append(self.reg_token)
-        return [token for token in tokens if token is not None]
-
-    @property
-    def _order_is_unseen(self) -> bool:
-        places_hidden = self.mjp_config.positions in ("unknown", "none")
-        return places_hidden and self.global_pool != ""
 
 
 class MJPVisionTransformer(_ViTPositions, VisionTransformer):
