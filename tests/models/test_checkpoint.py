@@ -280,47 +280,29 @@ def break_off(folder):
     weights.write_bytes(weights.read_bytes()[:1000])
 
 
+def drop_a_key(folder):
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["unknown_position"]
+    changed = {"stranger": torch.zeros(3), "norm.bias": torch.zeros(4)}
+    save_file(tensors | changed, folder / "model.safetensors")
+
+
 def make_foreign(folder):
     save_file({"conv.weight": torch.zeros(2)}, folder / "model.safetensors")
 
 
-def drop_a_key(folder):
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["unknown_position"]
-    tensors["stranger"] = torch.zeros(3)
-    tensors["norm.bias"] = torch.zeros(4)
-    save_file(tensors, folder / "model.safetensors")
+def edited(old, new):
+    """Puts something else into the configuration."""
+
+    def edit(folder):
+        text = (folder / "config.json").read_text()
+        assert old in text
+        (folder / "config.json").write_text(text.replace(old, new))
+
+    return edit
 
 
-def break_config(folder):
-    (folder / "config.json").write_text("{")
-
-
-def rename_architecture(folder):
-    text = (folder / "config.json").read_text()
-    (folder / "config.json").write_text(text.replace("mjp_vit_tiny", "vit_tiny"))
-
-
-def unknown_architecture(folder):
-    text = (folder / "config.json").read_text()
-    (folder / "config.json").write_text(text.replace("mjp_vit_tiny", "mjp_vit_tinny"))
-
-
-def file_to_load(folder):
-    text = (folder / "config.json").read_text()
-    sneaky = text.replace('"num_classes": 7,\n    "img', '"checkpoint_path": "x.pth",\n    "img')
-    assert sneaky != text
-    (folder / "config.json").write_text(sneaky)
-
-
-def unknown_argument(folder):
-    text = (folder / "config.json").read_text()
-    (folder / "config.json").write_text(text.replace('"depth"', '"shallow"'))
-
-
-def unknown_field(folder):
-    text = (folder / "config.json").read_text()
-    (folder / "config.json").write_text(text.replace('"positions"', '"position"'))
+FILE_TO_LOAD = edited('"num_classes": 7,\n    "img', '"checkpoint_path": "x.pth",\n    "img')
 
 
 @pytest.mark.parametrize(
@@ -335,12 +317,24 @@ def unknown_field(folder):
         ),
         (lambda folder: (folder / "model.safetensors").unlink(), mjp.CheckpointError, "no file of"),
         (lambda folder: (folder / "config.json").unlink(), mjp.CheckpointError, "no config.json"),
-        (break_config, mjp.CheckpointError, "is not the configuration"),
-        (rename_architecture, mjp.CheckpointError, "which is no model of mjp"),
-        (unknown_architecture, mjp.ConfigError, "did you mean vit_tiny_patch16_224"),
-        (file_to_load, mjp.ConfigError, "checkpoint_path is no argument here"),
-        (unknown_argument, mjp.CheckpointError, "unexpected keyword argument 'shallow'"),
-        (unknown_field, mjp.ConfigError, "MJPConfig has no field position; it has"),
+        (edited("{", ""), mjp.CheckpointError, "is not the configuration"),
+        (edited("mjp_vit_tiny", "vit_tiny"), mjp.CheckpointError, "which is no model of mjp"),
+        (
+            edited("mjp_vit_tiny", "mjp_vit_tinny"),
+            mjp.ConfigError,
+            "did you mean vit_tiny_patch16_224",
+        ),
+        (FILE_TO_LOAD, mjp.ConfigError, "checkpoint_path is no argument here"),
+        (
+            edited('"depth"', '"shallow"'),
+            mjp.CheckpointError,
+            "unexpected keyword argument 'shallow'",
+        ),
+        (
+            edited('"positions"', '"position"'),
+            mjp.ConfigError,
+            "MJPConfig has no field position; it has",
+        ),
     ],
 )
 def test_a_damaged_or_foreign_folder_is_a_clear_error(damage, error, words, tmp_path):
