@@ -5,7 +5,7 @@ from functools import cache
 
 from PIL import Image
 
-from mjp.data.photographs import photograph
+from mjp.data.embedded import photograph
 from mjp.web.choices import SAMPLES
 from mjp.web.limits import LONGEST_SIDE, Limits
 from mjp.web.refusing import RefusedError

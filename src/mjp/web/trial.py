@@ -12,7 +12,7 @@ from mjp import __version__
 from mjp.core.errors import ConfigError
 from mjp.core.records import Record, Scalar
 from mjp.core.seeds import generator_for
-from mjp.data.view import View
+from mjp.data.decoding import View
 from mjp.jigsaw import JigsawPlan
 from mjp.models.facts import architecture_of, fingerprint
 from mjp.privacy.attacking import ATTACKS
