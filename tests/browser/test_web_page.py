@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from mjp.web.limits import Limits
 from tests.browsing import snapshot
 from tests.web.running import encoded, picture, running
 
@@ -19,7 +18,7 @@ both = pytest.mark.parametrize("size", WIDTHS)
 @pytest.fixture(scope="module")
 def server(browser):
     """A server that refuses what is larger than a little, after its first attack."""
-    with running(Limits(upload_bytes=400_000, pixels=500_000, waiting=2)) as found:
+    with running(upload_megabytes=0.4, megapixels=0.5, waiting=2) as found:
         found.ended(found.start()["id"])
         yield found
 

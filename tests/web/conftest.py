@@ -4,16 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from mjp.web.limits import Limits
 from tests.web.running import Running, running
-
-LIMITS = Limits(upload_bytes=300_000, pixels=1_000_000, jobs=1, waiting=2, kept=40)
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    with running(LIMITS) as found:
-        yield found
+    limits = {"upload_megabytes": 0.3, "megapixels": 1, "jobs": 1, "waiting": 2, "kept": 40}
+    with running(**limits) as started:
+        yield started
 
 
 @pytest.fixture

@@ -16,11 +16,9 @@ import torch
 import uvicorn
 from PIL import Image
 
-from mjp.web.app import create_app
-from mjp.web.desk import Desk
-from mjp.web.guarding import Hosts
-from mjp.web.limits import Limits
-from mjp.web.shelf import Shelf
+from mjp.web.app import Server, create_app
+from mjp.web.config import ServeOptions
+from mjp.web.models import Models
 
 OPEN = ("waiting", "running")
 OPENED: list[tuple[str, str]] = []
@@ -40,10 +38,10 @@ sys.addaudithook(_note)
 
 @dataclass(frozen=True, eq=False)
 class Running:
-    """A server that runs: its address, what is on its desk, and a client for it."""
+    """A server that runs: its address, what it holds, and a client for it."""
 
     url: str
-    desk: Desk
+    holds: Server
     client: httpx.Client
 
     def start(self, **wanted) -> dict:
@@ -68,10 +66,11 @@ class Running:
 
 
 @contextmanager
-def running(limits: Limits, hosts: Hosts | None = None, models: tuple[str, ...] = ()) -> Iterator:
-    """Serves while inside."""
+def running(**options) -> Iterator:
+    """Serves with these options while inside."""
+    chosen = ServeOptions(**options)
     threads = torch.get_num_threads()
-    app = create_app(limits, Shelf(models, torch.device("cpu")), hosts or Hosts("127.0.0.1"))
+    app = create_app(chosen, Models((), torch.device("cpu")))
     # The protocol is named, so that asyncio sends small answers at once.
     with socket.socket(proto=socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
@@ -84,8 +83,8 @@ def running(limits: Limits, hosts: Hosts | None = None, models: tuple[str, ...] 
             assert thread.is_alive()
             time.sleep(0.01)
         with httpx.Client(base_url=url, timeout=30) as client:
-            yield Running(url, app.state.desk, client)
-        app.state.desk.jobs.stop_soon()
+            yield Running(url, app.state.server, client)
+        app.state.server.jobs.closing = True
         server.should_exit = True
         thread.join(10)
         assert not thread.is_alive(), "the server did not stop within 10 s"

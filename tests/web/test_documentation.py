@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from mjp.web.app import STATIC, static_file
+from mjp.web.config import ServeOptions
 
 ROOT = Path(__file__).parents[2]
+STATIC = {path.name: path.read_text() for path in (ROOT / "src/mjp/web/static").iterdir()}
+KINDS = {
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
 TEXTS = ("ink", "soft", "accent", "recovered", "recognisable", "traces", "failed")
 
 
@@ -78,15 +85,16 @@ def test_the_page_loads_only_what_is_here(client):
     for address in page.found:
         if address.startswith("/"):
             assert client.get(address).status_code == 200, address
-    for name, kind in STATIC.items():
-        text = static_file(name).decode()
-        assert client.get(f"/static/{name}").headers["content-type"] == kind
+    for name, text in STATIC.items():
+        answer = client.get(f"/static/{name}")
+        assert answer.headers["content-type"].split(";")[0] == KINDS[name.split(".")[1]]
+        assert answer.text == text
         outside = set(re.findall(r"https?://[\w.]+", text)) - {"http://www.w3.org"}
         assert not outside, f"{name} names {outside}"
         assert "url(" not in text
         assert len(text.splitlines()) <= 400
     assert client.get("/favicon.ico").headers["content-type"] == "image/svg+xml"
-    script = "".join(static_file(name).decode() for name in STATIC if name.endswith(".js"))
+    script = "".join(text for name, text in STATIC.items() if name.endswith(".js"))
     assert "innerHTML" not in script
     ids = set(re.findall(r'byId\("([^"]+)"\)', script))
     assert ids <= set(page.ids), ids - set(page.ids)
@@ -101,7 +109,7 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_every_text_stands_out_from_its_ground(theme):
-    blocks = re.findall(r":root \{(.*?)\}", static_file("app.css").decode(), flags=re.DOTALL)
+    blocks = re.findall(r":root \{(.*?)\}", STATIC["app.css"], flags=re.DOTALL)
     colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", blocks[theme]))
     pairs = [(text, ground) for ground in ("paper", "card", "shade") for text in TEXTS]
     pairs += [("on-accent", "accent"), ("alarm", "alarm-shade")]
@@ -137,8 +145,6 @@ def test_the_blocks_of_the_documentation_run(server, tmp_path, monkeypatch):
 
 
 def test_the_flags_of_the_documentation_are_all_the_flags():
-    from mjp.commands.serve_options import ServeOptions
-
     text = (ROOT / "docs" / "web.md").read_text()
     named = set(re.findall(r"`--([a-z-]+)`", text))
     assert named == {name.replace("_", "-") for name in ServeOptions.__dataclass_fields__}

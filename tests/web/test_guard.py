@@ -1,6 +1,7 @@
 """What every request passes: names, origins, sizes, headers, and no way to the file system."""
 
 import re
+from dataclasses import dataclass
 
 import httpx
 import pytest
@@ -8,10 +9,11 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from mjp.privacy.attacking import ATTACKS
-from mjp.privacy.defences import PARTS
-from mjp.web.choices import ABOUT_ATTACKS, BOUNDS, DEFENCES, checked_defence
-from mjp.web.guarding import POLICY, Guard, Hosts
-from mjp.web.refusing import RefusedError
+from mjp.privacy.defence_parts import PARTS, number
+from mjp.privacy.defence_updates import GradientPart
+from mjp.web.config import ServeOptions
+from mjp.web.guard import POLICY, Guard
+from mjp.web.schema import checked_defence
 from tests.web.running import OPENED
 
 TRICKS = (
@@ -67,7 +69,8 @@ def test_no_path_reaches_the_file_system(server, trick, path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("batch=100000000", "batch is not offered here"),
+        ("batch=100000000", "must be between 1 and 1024"),
+        ("batch=2", "takes several pictures"),
         ("steps=100000000,0.1", "must be between 1 and 8"),
         ("noise=1e300", "must be between"),
         ("clip=inf", "norm"),
@@ -76,7 +79,7 @@ def test_no_path_reaches_the_file_system(server, trick, path):
         ("mjp=0.0001", "changes nothing"),
         ("mjp=0.1+mjp=0.2", "twice"),
         ("mjpp=0.1", "there is no defence"),
-        ("clip=1+" * 12 + "noise=1", "characters"),
+        ("clip=1+" * 12 + "noise=1", "80 characters"),
         ("mjp=0.1\n", "plain letters"),
         ("прятки=1", "plain letters"),
     ],
@@ -108,7 +111,8 @@ def test_numbers_out_of_bounds_are_refused(client, body):
 
 def test_bodies_that_are_no_json_or_too_large_are_refused(client):
     assert client.post("/api/jobs", content=b"{").status_code == 422
-    assert client.post("/api/jobs", content=b"[" * 15_000).status_code == 422
+    nested = {"content": b"[" * 15_000, "headers": {"Content-Type": "application/json"}}
+    assert client.post("/api/jobs", **nested).status_code == 400
     assert client.post("/api/jobs", json=[1, 2]).status_code == 422
     large = client.post("/api/jobs", content=b" " * 17_000)
     assert large.status_code == 413
@@ -135,13 +139,26 @@ def test_only_names_of_its_own_are_answered(client, host, status):
     assert answer.status_code == status
 
 
-def test_bound_to_everything_addresses_are_answered_and_names_are_not():
-    hosts = Hosts("0.0.0.0", ("Demo.Example",))
-    allowed = ["192.168.0.7:8000", "[2001:db8::1]:8000", "localhost", "demo.example:80"]
-    assert all(hosts.allow(one) for one in allowed)
-    assert not any(hosts.allow(one) for one in ("evil.example", "192.168.0.7.evil.example", ""))
-    assert Hosts("192.168.0.7").allow("192.168.0.7:80")
-    assert not Hosts("192.168.0.7").allow("192.168.0.8")
+@pytest.mark.parametrize(
+    ("bound", "host", "allowed"),
+    [
+        ("0.0.0.0", "192.168.0.7:8000", True),
+        ("0.0.0.0", "[2001:db8::1]:8000", True),
+        ("0.0.0.0", "localhost", True),
+        ("0.0.0.0", "demo.example:80", True),
+        ("0.0.0.0", "evil.example", False),
+        ("0.0.0.0", "192.168.0.7.evil.example", False),
+        ("0.0.0.0", "", False),
+        ("192.168.0.7", "192.168.0.7:80", True),
+        ("192.168.0.7", "192.168.0.8", False),
+        ("2001:db8::1", "[2001:db8::1]:8000", True),
+    ],
+)
+def test_bound_to_everything_addresses_are_answered_and_names_are_not(bound, host, allowed):
+    app = FastAPI()
+    app.add_middleware(Guard, options=ServeOptions(host=bound, allow_host=("Demo.Example",)))
+    status = TestClient(app).get("/", headers={"Host": host}).status_code
+    assert status == (404 if allowed else 421)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +209,7 @@ def test_an_unexpected_error_is_told_to_the_operator_and_not_to_the_visitor(caps
     def broken() -> None:
         raise RuntimeError("a secret of the server")
 
-    app.add_middleware(Guard, hosts=Hosts("127.0.0.1"))
+    app.add_middleware(Guard, options=ServeOptions())
     answer = TestClient(app, base_url="http://127.0.0.1").get("/")
     assert answer.status_code == 500
     assert "secret" not in answer.text
@@ -200,14 +217,49 @@ def test_an_unexpected_error_is_told_to_the_operator_and_not_to_the_visitor(caps
     assert "RuntimeError: a secret of the server" in capsys.readouterr().err
 
 
-def test_the_choices_are_those_of_the_library():
-    assert set(ABOUT_ATTACKS) == set(ATTACKS)
-    assert set(DEFENCES) <= {"none", *PARTS}
-    assert set(BOUNDS) <= set(PARTS)
-    for name, choice in DEFENCES.items():
-        text = name if choice.number is None else f"{name}={choice.number.start:g}"
-        assert str(checked_defence(text)) == text
-    for name in ("frozen", "fp16", "prune=0.9", "dp=1,2", "steps=2,0.1", "clip=1+noise=1e-4"):
-        checked_defence(name)
-    with pytest.raises(RefusedError):
-        checked_defence("batch=2")
+@dataclass(frozen=True)
+class Half(GradientPart):
+    """Gradients are multiplied by a number."""
+
+    label = "Smaller"
+    kind = "half"
+    title = "made smaller"
+    about = "multiplies its gradient by a number"
+
+    factor: float = number("Factor", least=0.1, most=0.9, example=0.5, control=(0.2, 0.8))
+
+    def process(self, gradients, public, generator):
+        return {name: self.factor * gradient for name, gradient in gradients.items()}
+
+
+def test_a_defence_that_nobody_told_the_page_of_is_offered_checked_and_attacked(
+    server, monkeypatch
+):
+    monkeypatch.setattr(Half, "name", "half", raising=False)
+    monkeypatch.setitem(PARTS, "half", Half)
+    offers = server.client.get("/api/options").json()["defences"]
+    (offer,) = [offer for offer in offers if offer["name"] == "half"]
+    assert (offer["label"], offer["about"]) == ("Smaller", "Gradients are multiplied by a number.")
+    slider = {"label": "Factor", "least": 0.2, "most": 0.8, "start": 0.5, "scale": "linear"}
+    assert offer["number"] == slider
+    job = server.ended(server.start(defence="half=0.5+bf16")["id"])
+    assert job["state"] == "done", job["message"]
+    assert job["defence"] == "half=0.5+bf16"
+    refused = server.client.post("/api/jobs", json={"picture": "cat", "defence": "half=0.95"})
+    assert refused.status_code == 422
+    assert "the factor of half must be between 0.1 and 0.9, got 0.95" in sentence(refused)
+
+
+def test_the_choices_are_those_of_the_library(client):
+    options = client.get("/api/options").json()
+    attacks = {attack["name"]: attack["kind"] for attack in options["attacks"]}
+    assert attacks == {name: attack.kind for name, attack in ATTACKS.items()}
+    offered = {offer["name"] for offer in options["defences"]}
+    assert offered == {"none", *PARTS} - {"batch", "steps"}
+    for offer in options["defences"]:
+        text = offer["name"]
+        if offer["number"] is not None:
+            text += f"={offer['number']['start']:g}"
+        assert checked_defence(text) == text
+    for text in ("steps=2,0.1", "dp=1,2", "clip=1+noise=0.0001"):
+        assert checked_defence(text) == text

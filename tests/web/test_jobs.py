@@ -6,24 +6,25 @@ import json
 import threading
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
+from fastapi import HTTPException
 from PIL import Image
 
 from mjp.core.errors import ConfigError
-from mjp.data.decoding import View
-from mjp.data.embedded import photograph
+from mjp.data.photographs import photograph
+from mjp.data.view import View
 from mjp.models.facts import fingerprint
 from mjp.privacy.audit import AuditSettings, Gallery, Pictures, examine, predicted, stage
-from mjp.privacy.defences import Defence, parse_defence
+from mjp.privacy.defences import parse_defence
 from mjp.privacy.public import PublicModel
-from mjp.web.jobs import Jobs
-from mjp.web.limits import Limits
-from mjp.web.refusing import RefusedError
-from mjp.web.shelf import Shelf, small_model
-from mjp.web.trial import Trial
+from mjp.web.config import ServeOptions
+from mjp.web.jobs import Job, Jobs
+from mjp.web.models import Models, small_model
+from mjp.web.schema import JobRequest
 from tests.web.running import encoded, picture
 
 SEARCH = {"attack": "invert", "steps": 4000}
@@ -164,6 +165,12 @@ def test_every_ratio_gives_a_result(server, ratio):
     assert job["state"] == "done", job["message"]
 
 
+def test_a_picture_of_one_colour_is_attacked_too(server):
+    name = server.upload(encoded(Image.new("RGB", (96, 96), "teal"))).json()["id"]
+    job = server.ended(server.start(picture=name)["id"])
+    assert job["state"] == "done", job["message"]
+
+
 class Clock:
     now = 0.0
 
@@ -171,14 +178,13 @@ class Clock:
         return self.now
 
 
-def trial() -> Trial:
-    return Trial(picture(), "upload", "small", "", Defence(), "dlg", AuditSettings())
+def jobs_of(attack, clock=time.monotonic, **limits) -> Jobs:
+    """Jobs of one thread, which `attack` gets the picture, what is wanted, and `tell`."""
+    return Jobs(ServeOptions(jobs=1, **limits), attack, clock=clock)
 
 
-def jobs_of(attempt, clock=None, **limits) -> Jobs:
-    found = Jobs(Limits(**limits), lambda: attempt, clock or time.monotonic)
-    found.start()
-    return found
+def add(jobs: Jobs) -> Job:
+    return jobs.add(picture(), JobRequest(picture="upload"))
 
 
 def until(jobs: Jobs, name: str, *states: str):
@@ -193,7 +199,7 @@ def until(jobs: Jobs, name: str, *states: str):
 def test_a_job_that_takes_too_long_is_stopped():
     clock, ended = Clock(), threading.Event()
 
-    def slow(_, tell):
+    def slow(_, __, tell):
         try:
             while True:
                 tell(0.001)
@@ -202,7 +208,7 @@ def test_a_job_that_takes_too_long_is_stopped():
             ended.set()
 
     jobs = jobs_of(slow, clock, seconds=30.0)
-    name = jobs.add(trial()).id
+    name = add(jobs).id
     until(jobs, name, "running")
     clock.now = 31.0
     view = until(jobs, name, "timed out")
@@ -215,11 +221,11 @@ def test_one_failure_does_not_keep_the_next_from_running(capsys):
     errors = iter([ValueError("a secret path"), ConfigError("too few patches"), MemoryError()])
     threads = torch.get_num_threads()
 
-    def failing(_, tell):
+    def failing(*_):
         raise next(errors)
 
     jobs = jobs_of(failing)
-    told = [until(jobs, jobs.add(trial()).id, "failed").message for _ in range(3)]
+    told = [until(jobs, add(jobs).id, "failed").message for _ in range(3)]
     assert told[0] == "Something went wrong in the server; this is not your fault."
     assert told[1] == "Too few patches."
     assert "not enough memory" in told[2]
@@ -231,17 +237,17 @@ def test_one_failure_does_not_keep_the_next_from_running(capsys):
 def test_results_are_forgotten_but_running_jobs_are_not():
     clock, go = Clock(), threading.Event()
 
-    def waits(_, tell):
+    def waits(_, __, tell):
         while not go.is_set():
             tell(0.0)
             time.sleep(0.005)
         raise ConfigError("done")
 
-    jobs = jobs_of(waits, clock, kept=2, idle_seconds=60.0, waiting=5)
-    name = jobs.add(trial()).id
+    jobs = jobs_of(waits, clock, kept=2, minutes=1, waiting=5)
+    name = add(jobs).id
     until(jobs, name, "running")
     clock.now = 59.0
-    others = [jobs.add(trial()).id for _ in range(3)]
+    others = [add(jobs).id for _ in range(3)]
     for other in others:
         jobs.cancel(other)
     clock.now = 130.0
@@ -253,13 +259,13 @@ def test_results_are_forgotten_but_running_jobs_are_not():
     assert jobs.look(name) is None
     assert len(jobs.store) == 0
     assert jobs.close(2)
-    with pytest.raises(RefusedError, match="being stopped"):
-        jobs.add(trial())
+    with pytest.raises(HTTPException, match="being stopped"):
+        add(jobs)
 
 
 @pytest.mark.parametrize("key", ["trained-mjp", "trained-plain"])
 def test_the_trained_models_are_attacked_where_closed_forms_are_determined(server, key):
-    public = server.desk.shelf.public(key)
+    public = server.holds.models[key]
     assert public.grid.num_patches < public.patch_matrix().shape[0]
     result = server.ended(server.start(model=key)["id"])["result"]
     assert result["level"] == "recovered"
@@ -268,10 +274,13 @@ def test_the_trained_models_are_attacked_where_closed_forms_are_determined(serve
 
 
 def test_models_are_copied_for_each_thread_and_unknown_ones_refused():
-    shelf = Shelf((), torch.device("cpu"))
-    one, other = shelf.copy("small"), shelf.copy("small")
-    assert one.model is not other.model
-    for mine, theirs in zip(one.model.parameters(), other.model.parameters(), strict=True):
+    models = Models((), torch.device("cpu"))
+    with ThreadPoolExecutor() as thread:
+        other = thread.submit(models.of_thread, "small").result()
+    own = models.of_thread("small")
+    assert models.of_thread("small") is own
+    assert len({own.model, other.model, models["small"].model}) == 3
+    for mine, theirs in zip(own.model.parameters(), other.model.parameters(), strict=True):
         assert torch.equal(mine, theirs)
-    with pytest.raises(RefusedError, match="no such model"):
-        shelf.public("../../etc/passwd")
+    with pytest.raises(HTTPException, match="no such model"):
+        models["../../etc/passwd"]

@@ -10,9 +10,8 @@ import httpx
 import pytest
 
 from mjp.cli import main
-from mjp.commands.serve_options import ServeOptions
 from mjp.core.errors import ConfigError
-from mjp.web.limits import Limits
+from mjp.web.config import ServeOptions
 
 
 def run(capsys, *arguments: str):
@@ -89,10 +88,9 @@ def test_listening_for_everybody_is_warned_about(capsys):
 
 
 def test_the_flags_are_the_limits():
-    limits = Limits.of(ServeOptions(upload_megabytes=2.5, megapixels=0.5, minutes=2, waiting=0))
-    assert limits.upload_bytes == 2_500_000
-    assert limits.pixels == 500_000
-    assert limits.idle_seconds == 120
-    assert limits.waiting == 0
+    options = ServeOptions(upload_megabytes=2.5, megapixels=0.5, minutes=2, waiting=0)
+    assert options.upload_bytes == 2_500_000
+    assert options.pixels == 500_000
+    assert options.idle_seconds == 120
     with pytest.raises(ConfigError, match="waiting"):
-        Limits.of(ServeOptions(waiting=-1))
+        ServeOptions(waiting=-1)

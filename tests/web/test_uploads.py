@@ -8,12 +8,11 @@ import zlib
 
 import numpy as np
 import pytest
+from fastapi import HTTPException
 from PIL import Image
 
-from mjp.web.decoding import read_picture
-from mjp.web.limits import LONGEST_SIDE, Limits
-from mjp.web.refusing import RefusedError
-from tests.web.conftest import LIMITS
+from mjp.web.config import LONGEST_SIDE, ServeOptions
+from mjp.web.pictures import Store, new_id, read_picture
 from tests.web.running import OPENED, encoded, picture
 
 
@@ -44,12 +43,12 @@ def test_what_was_sent_comes_back(server, kind):
     sent = picture(3)
     answer = server.upload(encoded(sent, kind, **({"lossless": True} if kind == "WEBP" else {})))
     assert answer.status_code == 201
-    told = answer.json()
-    assert (told["width"], told["height"]) == sent.size
-    assert len(told["id"]) == 32
-    difference = np.abs(np.asarray(seen(server.client, told["id"]), int) - np.asarray(sent, int))
+    taken = answer.json()
+    assert (taken["width"], taken["height"]) == sent.size
+    assert len(taken["id"]) == 32
+    difference = np.abs(np.asarray(seen(server.client, taken["id"]), int) - np.asarray(sent, int))
     assert difference.max() <= (40 if kind == "JPEG" else 0)
-    small = server.client.get(f"/api/pictures/{told['id']}?side=32")
+    small = server.client.get(f"/api/pictures/{taken['id']}?side=32")
     assert Image.open(io.BytesIO(small.content)).size == (32, 32)
 
 
@@ -137,7 +136,7 @@ def test_pictures_are_turned_upright_and_lose_where_they_were_taken(server, kind
     ids=lambda image: image.mode,
 )
 def test_every_kind_of_colour_becomes_rgb_on_white(image):
-    found = read_picture(encoded(image), Limits())
+    found = read_picture(encoded(image), ServeOptions())
     assert found.mode == "RGB"
     assert found.size == (40, 30)
     if image.mode != "P":
@@ -145,15 +144,15 @@ def test_every_kind_of_colour_becomes_rgb_on_white(image):
 
 
 def test_cmyk_and_moving_pictures_are_read_too():
-    assert read_picture(encoded(picture().convert("CMYK"), "JPEG"), Limits()).mode == "RGB"
+    assert read_picture(encoded(picture().convert("CMYK"), "JPEG"), ServeOptions()).mode == "RGB"
     frames = [picture(1), picture(2)]
     moving = encoded(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True)
-    first = np.asarray(read_picture(moving, Limits()), int)
+    first = np.asarray(read_picture(moving, ServeOptions()), int)
     assert np.abs(first - np.asarray(frames[0], int)).max() == 0
 
 
 def test_large_pictures_are_shrunk():
-    found = read_picture(encoded(picture(0, (2000, 900)), "JPEG"), Limits())
+    found = read_picture(encoded(picture(0, (2000, 900)), "JPEG"), ServeOptions())
     assert max(found.size) == LONGEST_SIDE
     assert abs(found.width / found.height - 2000 / 900) < 0.02
 
@@ -168,9 +167,9 @@ def test_random_damage_is_refused_and_never_crashes():
             broken[places] = draw.integers(0, 256, 12)
             status = 201
             try:
-                assert read_picture(broken.tobytes(), LIMITS).mode == "RGB"
-            except RefusedError as error:
-                status = error.status
+                assert read_picture(broken.tobytes(), ServeOptions(megapixels=1)).mode == "RGB"
+            except HTTPException as error:
+                status = error.status_code
             assert status in (201, 413, 415, 422)
 
 
@@ -201,3 +200,42 @@ def test_nothing_is_written(server):
     assert job["state"] == "done"
     assert server.client.get(job["result"]["download"]).status_code == 200
     assert [path for path, how in OPENED if how == "write"] == []
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_names_are_long_and_never_the_same():
+    names = {new_id() for _ in range(1000)}
+    assert len(names) == 1000
+    assert {len(name) for name in names} == {32}
+
+
+def test_what_nobody_asks_for_is_forgotten():
+    clock = Clock()
+    store: Store[str] = Store(10, 60.0, clock=clock)
+    store.add("a", "first")
+    store.add("b", "second")
+    clock.now = 50
+    assert store.get("a") == "first"
+    clock.now = 100
+    assert store.get("b") is None
+    assert store.get("a") == "first"
+    clock.now = 161
+    store.forget_idle()
+    assert len(store) == 0
+
+
+def test_a_full_store_forgets_what_was_longest_not_asked_for():
+    store: Store[int] = Store(2, 60.0, keep=lambda thing: thing == 0)
+    for number, name in enumerate("abcd"):
+        store.add(name, number)
+        if name == "b":
+            assert store.get("a") == 0
+    assert [store.get(name) for name in "abcd"] == [0, None, None, 3]
+    assert store.remove("d")
+    assert not store.remove("d")

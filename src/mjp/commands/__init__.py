@@ -6,7 +6,6 @@ from typing import Any
 
 from mjp.commands import options
 from mjp.commands.audit_options import AuditOptions
-from mjp.commands.serve_options import ServeOptions
 from mjp.commands.study_options import StudyOptions
 from mjp.core.verbs import Verb
 
@@ -35,5 +34,4 @@ VERBS = (
     _verb("audit", AuditOptions, "commands.audit"),
     _verb("study", StudyOptions, "commands.study"),
     _verb("report", options.ReportOptions, "commands.report"),
-    _verb("serve", ServeOptions, "web.serving"),
 )

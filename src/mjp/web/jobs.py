@@ -1,24 +1,127 @@
 """`Jobs`: attacks that wait, run in threads, are cancelled, and whose results are kept a while."""
 
+import math
 import sys
 import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from fastapi import HTTPException
+from PIL import Image
+from torch import Tensor
 
-from mjp.core.errors import MjpError
-from mjp.web.limits import Limits, cores
-from mjp.web.refusing import RefusedError
-from mjp.web.store import Store, new_id
-from mjp.web.trial import Attempt, Finding, Trial
+from mjp import __version__
+from mjp.core.errors import ConfigError, MjpError
+from mjp.core.records import Record
+from mjp.core.seeds import generator_for
+from mjp.data.view import View
+from mjp.jigsaw import JigsawPlan
+from mjp.models.facts import model_facts
+from mjp.privacy.attacking import ATTACKS
+from mjp.privacy.audit import AuditSettings, Gallery, Pictures, examine, predicted, stage
+from mjp.privacy.defences import Defence, parse_defence
+from mjp.privacy.public import PublicModel
+from mjp.privacy.summary import summarize
+from mjp.web.config import ServeOptions, cores
+from mjp.web.pictures import Store, masked_blocks, new_id, picture_of, png
+from mjp.web.schema import JobAnswer, JobRequest, Result, State
 
-State = Literal["waiting", "running", "done", "failed", "cancelled", "timed out"]
 OPEN = ("waiting", "running")
+LEFT_OUT = ("identified", "gallery", "psnr_low", "psnr_high", "ssim_low", "ssim_high")
+"""Of one picture there is nothing to pick from and no spread."""
+Tell = Callable[[float], None]
+"""Is told the share of the work that was done since it last was; what it raises ends the attack."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What came of an attack.
+
+    Args:
+        pictures: PNG files: `picture`, `masked`, `shuffled` and, where there is one, `recovered`.
+    """
+
+    record: Record
+    pictures: Mapping[str, bytes]
+    notes: tuple[str, ...]
+
+
+def attack_picture(
+    picture: Image.Image, name: str, label: str, public: PublicModel, wanted: JobRequest, tell: Tell
+) -> Outcome:
+    """Client, defence, attack and numbers for one picture.
+
+    Args:
+        name: what the picture is called in the record; never a file of the visitor's.
+        label: what people call the model.
+    """
+    started = time.perf_counter()
+    defence = parse_defence(wanted.defence)
+    settings = AuditSettings(
+        rounds=wanted.rounds, steps=wanted.steps, restarts=wanted.restarts, seed=wanted.seed
+    )
+    image = as_shown(public, picture)[None]
+    labels = torch.zeros(1, dtype=torch.int64, device=image.device)
+    pictures = predicted(public, Pictures(image, labels, (0,), (name,)))
+    defended = defence.public(public)
+    scene = stage(defended, defence, pictures, settings)
+    tell(0.0)
+    gallery = Gallery.of(public, image)
+    (outcome,) = examine(defended, scene, wanted.attack, settings, gallery, tell)
+    values = {**outcome.values, "seconds": time.perf_counter() - started}
+    conditions = {
+        **model_facts(label, public.model),
+        "image": name,
+        "image_size": "x".join(map(str, public.size)),
+        "patches": public.grid.num_patches,
+        "defence": str(defence),
+        "defence_title": defence.title,
+        "epsilon": defence.epsilon(),
+        "attack": wanted.attack,
+        "attack_kind": ATTACKS[wanted.attack].kind,
+        "knows_defence": ATTACKS[wanted.attack].knows_defence,
+        **{name: getattr(settings, name) for name in ("rounds", "steps", "restarts", "seed")},
+        "mjp": __version__,
+        "torch": torch.__version__,
+    }
+    summary = summarize(conditions, [values], gallery.baselines(), 1)
+    values |= {name: value for name, value in summary.values.items() if value is not None}
+    values = {name: value for name, value in values.items() if not name.startswith(LEFT_OUT)}
+    drawn = {
+        "picture": png(picture_of(image[0])),
+        "masked": png(masked_blocks(image[0], scene.masked[0], public.grid)),
+        "shuffled": png(picture_of(scene.view[0])),
+    }
+    if outcome.image is not None:
+        drawn["recovered"] = png(picture_of(outcome.image))
+    return Outcome(Record("trial", conditions, values), drawn, defence.notes(public))
+
+
+def as_shown(public: PublicModel, picture: Image.Image) -> Tensor:
+    """The picture as the model is shown it: (3, height, width), in [0, 1]."""
+    levels = torch.as_tensor(View(public.size).transform()(picture))
+    dtype = next(public.model.parameters()).dtype
+    return levels.to(public.device, dtype) / 255
+
+
+def first_plan(public: PublicModel, defence: Defence, seed: int) -> JigsawPlan:
+    """The jigsaw that an attack with this seed meets; without one, it moves nothing."""
+    generator = generator_for(seed, "audit jigsaw", rank=0, step=0)
+    try:
+        plan = defence.draw_plan(public, 1, generator)
+    except ConfigError as error:
+        raise HTTPException(422, sentence(error)) from error
+    return plan or JigsawPlan.identity(public.grid, 1, public.device)
+
+
+def sentence(error: MjpError) -> str:
+    """An error of the package as the page says it."""
+    return f"{str(error)[:1].upper()}{str(error)[1:]}."
 
 
 class _Stop(Exception):  # noqa: N818  It is no error.
@@ -27,216 +130,206 @@ class _Stop(Exception):  # noqa: N818  It is no error.
 
 @dataclass(eq=False)
 class Job:
-    """A trial and how far it is. Changed under the lock of its `Jobs` only.
+    """An attack and how far it is. Changed under the lock of its `Jobs`, which gives copies away.
 
     Args:
         progress: share that is done, from 0 to 1.
         message: a sentence on how it ended, where that was not well.
-    """
-
-    id: str
-    trial: Trial
-    state: State = "waiting"
-    progress: float = 0.0
-    message: str = ""
-    finding: Finding | None = None
-    started: float | None = None
-    ended: float | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self.state in OPEN
-
-
-@dataclass(frozen=True, eq=False)
-class JobView:
-    """A job as it was at one moment.
-
-    Args:
         ahead: jobs that will start before it.
         seconds: that it has run.
     """
 
     id: str
-    trial: Trial
-    state: State
-    progress: float
-    message: str
-    finding: Finding | None
-    ahead: int
-    seconds: float
+    picture: Image.Image
+    wanted: JobRequest
+    state: State = "waiting"
+    progress: float = 0.0
+    message: str = ""
+    outcome: Outcome | None = None
+    started: float | None = None
+    seconds: float = 0.0
+    ahead: int = 0
 
     @property
     def is_open(self) -> bool:
         return self.state in OPEN
 
 
-@dataclass(eq=False)
+def answer(job: Job) -> JobAnswer:
+    """A job as the API tells of it."""
+    wanted = job.wanted
+    return JobAnswer(
+        id=job.id,
+        state=job.state,
+        progress=job.progress,
+        ahead=job.ahead,
+        seconds=round(job.seconds, 3),
+        message=job.message,
+        model=wanted.model,
+        defence=wanted.defence,
+        attack=wanted.attack,
+        seed=wanted.seed,
+        result=None if job.outcome is None else _result(job.id, job.outcome),
+    )
+
+
+def _result(job: str, outcome: Outcome) -> Result:
+    facts: dict[str, Any] = {**outcome.record.conditions, **outcome.record.values}
+    for name, value in facts.items():
+        if isinstance(value, float) and not math.isfinite(value):  # JSON has none.
+            facts[name] = None
+    pictures = {name: f"/api/jobs/{job}/pictures/{name}.png" for name in outcome.pictures}
+    return Result.model_validate(
+        {
+            **facts,
+            "reason": facts.get("reason") or "",
+            "psnr_shuffled": facts.get("client_psnr"),
+            "psnr_guess": max(facts["baseline_mean_psnr"], facts["baseline_colour_psnr"]),
+            "notes": outcome.notes,
+            "pictures": pictures,
+            "download": f"/api/jobs/{job}/download",
+        }
+    )
+
+
 class Jobs:
     """A bounded queue and the threads that work it off.
 
     Args:
-        bench: makes, in each thread, what runs a trial there.
+        run: attacks a picture, in one of the threads.
+        warm_up: is called in each thread first.
         clock: seconds; for tests.
     """
 
-    limits: Limits
-    bench: Callable[[], Attempt]
-    clock: Callable[[], float] = time.monotonic
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-    _queue: deque[Job] = field(default_factory=deque)
-    _threads: list[threading.Thread] = field(default_factory=list)
-    _closing: bool = False
-
-    def __post_init__(self) -> None:
-        most, idle = self.limits.kept, self.limits.idle_seconds
-        self.store: Store[Job] = Store(most, idle, keep=lambda job: job.is_open, clock=self.clock)
+    def __init__(
+        self,
+        options: ServeOptions,
+        run: Callable[[Image.Image, JobRequest, Tell], Outcome],
+        warm_up: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store: Store[Job] = Store(
+            options.kept, options.idle_seconds, keep=lambda job: job.is_open, clock=clock
+        )
+        self.closing = False
+        """Has every attack give up when it next tells its progress."""
+        self._options = options
+        self._run = run
+        self._warm_up = warm_up
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._open: list[Job] = []
+        self._futures: set[Future[None]] = set()
+        self._threads = ThreadPoolExecutor(options.num_jobs, "attack", self._prepare)
 
     def start(self) -> None:
         """Starts the threads."""
-        for number in range(self.limits.jobs):
-            thread = threading.Thread(target=self._work, name=f"attack-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        for _ in range(self._options.num_jobs):
+            self._threads.submit(lambda: None)
+
+    def _prepare(self) -> None:
+        # One core is left for answers. Threads that wait for a busy core spin, and take far longer.
+        torch.set_num_threads(max(1, (cores() - 1) // self._options.num_jobs))
+        self._warm_up()
 
     def close(self, seconds: float) -> bool:
-        """Cancels everything and waits for the threads; whether all have ended by then."""
-        self.cancel_all()
-        deadline = time.monotonic() + seconds
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
-
-    @property
-    def closing(self) -> bool:
-        """Whether the server is about to stop."""
-        return self._closing
-
-    def stop_soon(self) -> None:
-        """Has every attack give up when it next tells its progress; safe in a signal handler."""
-        self._closing = True
-
-    def cancel_all(self) -> None:
-        """Cancels every job, and takes no more."""
-        with self._changed:
-            self._closing = True
-            for job in list(self._queue):
+        """Cancels everything and waits for the attacks; whether all have ended by then."""
+        self.closing = True
+        with self._lock:
+            for job in list(self._open):
                 self._end(job, "cancelled", "The server was stopped.")
-            self._changed.notify_all()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        return not wait(list(self._futures), seconds).not_done
 
-    def add(self, trial: Trial) -> JobView:
-        """Puts a trial into the queue; a refusal where too many are waiting."""
-        with self._changed:
-            if self._closing:
-                raise RefusedError(503, "The server is being stopped.")
-            waiting = sum(job.state == "waiting" for job in self._queue)
-            running = len(self._queue) - waiting
-            if waiting >= self.limits.waiting + max(0, self.limits.jobs - running):
-                raise RefusedError(
+    def add(self, picture: Image.Image, wanted: JobRequest) -> Job:
+        """Puts an attack into the queue; a refusal where too many are waiting."""
+        with self._lock:
+            if self.closing:
+                raise HTTPException(503, "The server is being stopped.")
+            waiting = sum(job.state == "waiting" for job in self._open)
+            free = max(0, self._options.num_jobs - (len(self._open) - waiting))
+            if waiting >= self._options.waiting + free:
+                raise HTTPException(
                     429,
                     f"{waiting} attacks are waiting already. Try again in a few seconds.",
-                    retry_after=5,
+                    {"Retry-After": "5"},
                 )
-            job = Job(new_id(), trial)
-            self._queue.append(job)
+            job = Job(new_id(), picture, wanted)
+            self._open.append(job)
             self.store.add(job.id, job)
-            self._changed.notify()
-            return self._view(job)
+            future = self._threads.submit(self._work, job)
+            self._futures.add(future)
+            future.add_done_callback(self._futures.discard)
+            return self._copy(job)
 
-    def look(self, name: str) -> JobView | None:
+    def look(self, name: str) -> Job | None:
         """How a job is; None where there is none of this name."""
         job = self.store.get(name)
         if job is None:
             return None
-        with self._changed:
+        with self._lock:
             self._end_if_late(job)
-            return self._view(job)
+            return self._copy(job)
 
-    def cancel(self, name: str) -> JobView | None:
+    def cancel(self, name: str) -> Job | None:
         """Cancels an open job, which keeps its name; forgets one that has ended."""
         job = self.store.get(name)
         if job is None:
             return None
-        with self._changed:
+        with self._lock:
             if job.is_open:
                 self._end(job, "cancelled", "The attack was cancelled.")
             else:
                 self.store.remove(name)
-            return self._view(job)
+            return self._copy(job)
 
-    def _view(self, job: Job) -> JobView:
-        waiting = [one for one in self._queue if one.state == "waiting"]
-        until = job.ended if job.ended is not None else self.clock()
-        return JobView(
-            id=job.id,
-            trial=job.trial,
-            state=job.state,
-            progress=job.progress,
-            message=job.message,
-            finding=job.finding,
+    def _copy(self, job: Job) -> Job:
+        waiting = [other for other in self._open if other.state == "waiting"]
+        return replace(
+            job,
             ahead=waiting.index(job) if job in waiting else 0,
-            seconds=0.0 if job.started is None else until - job.started,
+            seconds=self._seconds(job) if job.is_open else job.seconds,
         )
+
+    def _seconds(self, job: Job) -> float:
+        return 0.0 if job.started is None else self._clock() - job.started
 
     def _end(self, job: Job, state: State, message: str = "") -> None:
         """The thread that runs it, if any, learns of it when it next tells its progress."""
-        if not job.is_open:
-            return
-        job.state, job.message, job.ended = state, message, self.clock()
-        if job in self._queue:
-            self._queue.remove(job)
+        if job.is_open:
+            job.state, job.message, job.seconds = state, message, self._seconds(job)
+            self._open.remove(job)
 
     def _end_if_late(self, job: Job) -> None:
-        if job.state != "running" or job.started is None:
-            return
-        if self.clock() - job.started > self.limits.seconds:
-            self._end(
-                job,
-                "timed out",
-                f"The attack was stopped after {self.limits.seconds:g} seconds. Use fewer steps "
-                "or a smaller model.",
-            )
+        most = self._options.seconds
+        if job.state == "running" and self._seconds(job) > most:
+            text = f"The attack was stopped after {most:g} seconds. Use fewer steps or a smaller "
+            self._end(job, "timed out", f"{text}model.")
 
-    def _work(self) -> None:
-        """A thread: one job after the other, whatever comes of it."""
-        # One core is left for answers. Threads that wait for a busy core spin, and take far longer.
-        torch.set_num_threads(max(1, (cores() - 1) // self.limits.jobs))
-        attempt = self.bench()
-        while True:
-            with self._changed:
-                job = self._next()
-                while job is None and not self._closing:
-                    self._changed.wait()
-                    job = self._next()
-                if job is None:
-                    return
-                job.state, job.started = "running", self.clock()
-            self._run(job, attempt)
-            del job  # Idle threads hold nobody's picture.
+    def _work(self, job: Job) -> None:
+        """Runs a job, whatever comes of it."""
 
-    def _next(self) -> Job | None:
-        return next((job for job in self._queue if job.state == "waiting"), None)
-
-    def _run(self, job: Job, attempt: Attempt) -> None:
         def tell(share: float) -> None:
-            with self._changed:
+            with self._lock:
                 self._end_if_late(job)
-                if self._closing:
+                if self.closing:
                     self._end(job, "cancelled", "The server was stopped.")
                 if not job.is_open:
                     raise _Stop
                 job.progress = min(0.99, job.progress + share)
 
-        state: State = "failed"
-        finding: Finding | None = None
+        with self._lock:
+            if not job.is_open:
+                return
+            job.state, job.started = "running", self._clock()
+        outcome: Outcome | None = None
         message = "Something went wrong in the server; this is not your fault."
         try:
-            finding = attempt(job.trial, tell)
-            state, message = "done", ""
+            outcome = self._run(job.picture, job.wanted, tell)
         except _Stop:
             return
         except MjpError as error:
-            message = f"{str(error)[:1].upper()}{str(error)[1:]}."
+            message = sentence(error)
         except (MemoryError, torch.OutOfMemoryError):
             message = "There is not enough memory for this attack. Use a smaller model."
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
@@ -244,8 +337,12 @@ class Jobs:
         except Exception as error:
             print(f"mjp: an attack failed: {type(error).__name__}: {error}", file=sys.stderr)
             traceback.print_exc()
-        with self._changed:
-            if job.is_open:
-                job.finding = finding
-                job.progress = 1.0 if state == "done" else job.progress
-                self._end(job, state, message)
+        with self._lock:
+            if not job.is_open:
+                return
+            job.outcome = outcome
+            if outcome is None:
+                self._end(job, "failed", message)
+            else:
+                job.progress = 1.0
+                self._end(job, "done")

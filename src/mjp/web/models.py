@@ -1,0 +1,130 @@
+"""`Models`: the models that the page offers, by key. Only a key ever comes from a request."""
+
+import copy
+import re
+import threading
+from dataclasses import dataclass, replace
+
+import timm
+import torch
+from fastapi import HTTPException
+from torch import nn
+
+from mjp.commands.audit_options import DEFAULT_SIZE
+from mjp.core.seeds import seed_for
+from mjp.models.facts import architecture_of
+from mjp.models.opening import ModelName, open_model, open_models
+from mjp.privacy.public import PublicModel
+
+
+@dataclass(frozen=True)
+class ModelOffer:
+    """A model to choose."""
+
+    key: str
+    label: str
+    about: str
+
+
+BUILT_IN = (
+    ModelOffer(
+        "trained-mjp", "Small ViT, trained with MJP", "Four blocks; 100 classes of ImageNet. Quick."
+    ),
+    ModelOffer(
+        "trained-plain",
+        "Small ViT, trained without MJP",
+        "The same model and data, trained without MJP.",
+    ),
+    ModelOffer(
+        "small", "Small ViT, random weights", "Four blocks. Untrained, and quick: a second or two."
+    ),
+    ModelOffer("deit-small", "DeiT-S, random weights", "The paper's model. Untrained, and slower."),
+)
+_SOURCES = {
+    # At their own 64 pixels they have 256 patches of width 192, which leaves closed forms part of
+    # the picture open whatever the defence.
+    "trained-mjp": ("pretrained:mini-imagenet-mjp", DEFAULT_SIZE),
+    "trained-plain": ("pretrained:mini-imagenet-plain", DEFAULT_SIZE),
+    "deit-small": ("deit_small_patch16_224@random", None),
+}
+
+
+class Models:
+    """The models that were given when the server started, and the built-in ones.
+
+    Args:
+        texts: models as `mjp audit --model` takes them; opened here, so that a mistake is told
+            before anything is served.
+    """
+
+    def __init__(self, texts: tuple[str, ...], device: torch.device) -> None:
+        # All are made here and not when they are asked for: weights are drawn from torch's one
+        # generator, and another thread that draws meanwhile would change them.
+        self._public: dict[str, PublicModel] = {}
+        self._copies = threading.local()
+        self.offers: list[ModelOffer] = []
+        for label, model in (open_models(texts) if texts else {}).items():
+            key = _key(label, {offer.key for offer in BUILT_IN} | set(self._public))
+            about = f"{architecture_of(model)}, as it was given when the server started."
+            self._add(ModelOffer(key, label, about), model.to(device))
+        for offer in BUILT_IN:
+            self._add(offer, _built_in(offer.key).to(device))
+
+    def _add(self, offer: ModelOffer, model: nn.Module) -> None:
+        public = PublicModel.of(model)
+        (height, width), grid = public.size, public.grid
+        size = f"{height} x {width} pixels in {grid.rows} x {grid.cols} patches."
+        self._public[offer.key] = public
+        self.offers.append(replace(offer, about=f"{offer.about} {size}"))
+
+    def __getitem__(self, key: str) -> PublicModel:
+        """The model of this key, for looking only; see `of_thread`."""
+        if key not in self._public:
+            raise HTTPException(
+                422, f"There is no such model. There are: {', '.join(self._public)}."
+            )
+        return self._public[key]
+
+    def label(self, key: str) -> str:
+        """What people call the model."""
+        return next(offer.label for offer in self.offers if offer.key == key)
+
+    def of_thread(self, key: str) -> PublicModel:
+        """This thread's copy of it: torch swaps parameters in place, which two threads must not."""
+        copies: dict[str, PublicModel] = self._copies.__dict__
+        if key not in copies:
+            copies[key] = replace(self[key], model=copy.deepcopy(self[key].model))
+        return copies[key]
+
+
+def _built_in(key: str) -> nn.Module:
+    if key == "small":
+        return small_model()
+    text, size = _SOURCES[key]
+    model: nn.Module = open_model(ModelName.parse(text), size)
+    return model
+
+
+def small_model() -> nn.Module:
+    """A ViT wide enough for closed forms (192 numbers a token, 144 patches), drawn from a seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_for(0, "weights"))
+        model: nn.Module = timm.create_model(
+            "vit_tiny_patch16_224",
+            img_size=96,
+            patch_size=8,
+            embed_dim=192,
+            depth=4,
+            num_heads=3,
+            num_classes=100,
+        )
+    return model.eval()
+
+
+def _key(label: str, taken: set[str]) -> str:
+    """A short name for requests, different from those that are taken."""
+    plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40] or "model"
+    key, number = plain, 2
+    while key in taken:
+        key, number = f"{plain}-{number}", number + 1
+    return key
