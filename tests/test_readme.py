@@ -12,8 +12,8 @@ from mjp.catalog import verbs
 from mjp.cli import parse
 from mjp.commands.study_options import StudyOptions
 from mjp.commands.study_plan import read_study
-from mjp.data.folder import FolderSource
-from mjp.data.parquet import ParquetSource
+from mjp.data.archives import ParquetSource
+from mjp.data.source import FolderSource
 from tests.data.pictures import write_folder
 
 ROOT = Path(__file__).parents[1]

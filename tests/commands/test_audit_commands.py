@@ -20,8 +20,8 @@ from safetensors.torch import save_file
 import mjp
 from mjp.cli import main
 from mjp.commands import audit_work
-from mjp.data.folder import FolderSource
-from mjp.data.view import View
+from mjp.data.decoding import View
+from mjp.data.source import FolderSource
 from tests.data.pictures import CLASSES, encoded, write_folder
 from tests.evaluate.subjects import SIZE, records, tiny
 from tests.forks import Fork

@@ -60,7 +60,7 @@ def test_accuracy_is_that_of_the_model_called_by_hand(folder):
     mjp.save(model, folder / "m")
     out = folder / "out"
     assert run("eval", "--model", folder / "m", "--data", folder / "set", *FEW, "--out", out) == 0
-    from mjp.data.folder import FolderSource
+    from mjp.data.source import FolderSource
     from mjp.models.subject import Subject
 
     source, subject = FolderSource(folder / "set"), Subject.of("m", model)
@@ -362,7 +362,7 @@ def test_among_the_classes_of_the_data_alexnets_errors_are_no_measure(folder, im
 def test_imagenet_a_is_judged_over_its_200_classes(folder, imagenet_model, capsys):
     import torch
 
-    from mjp.data.folder import FolderSource
+    from mjp.data.source import FolderSource
     from mjp.models.subject import Subject
 
     names = subset_classes("imagenet_a")

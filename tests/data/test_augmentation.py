@@ -14,13 +14,12 @@ from timm.data.auto_augment import RandAugment
 from timm.data.transforms import RandomResizedCropAndInterpolation
 from torchvision.transforms import functional as vision
 
-from mjp.data import pixel_operations as operations
+from mjp.data import rand_augment
 from mjp.data.batch import ImageFormat, erase, erase_at_once, erase_one_by_one
-from mjp.data.boxes import Boxes, crop_boxes, erase_boxes
+from mjp.data.boxes import Boxes, crop_and_resize, crop_boxes, erase_boxes, weights
 from mjp.data.config import AugmentSettings
 from mjp.data.feed import train_transform
 from mjp.data.rand_augment import NAMES, Layer, _matrices, apply_layer, draw_layers
-from mjp.data.resampling import crop_and_resize, weights
 
 FORMAT = ImageFormat((24, 24), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 FILL = torch.tensor([124, 116, 104], dtype=torch.uint8)
@@ -68,7 +67,7 @@ ENHANCED = [0.1, 0.55, 1.0, 1.45, 1.9]
 )
 def test_operations_on_levels_are_pillows_to_the_last_bit(name, value, pillow, picture, batch):
     values = torch.tensor([value, 1.0, 1.0])
-    ours = operations.OPERATIONS[name](batch, values)
+    ours = rand_augment.OPERATIONS[name](batch, values)
     assert ours[0].int().equal(levels(pillow(picture)))
     assert ours.shape == batch.shape
 
@@ -87,7 +86,7 @@ def test_operations_on_levels_are_pillows_to_the_last_bit(name, value, pillow, p
 def test_geometry_is_pillows_to_rounding(name, value, timms, picture, batch):
     layer = Layer(torch.full((3,), NAMES.index(name)), torch.full((3,), value, dtype=torch.float64))
     matrix = _matrices(layer, 80, 96).float()
-    ours = operations.affine(batch, matrix, FILL)[0].int()
+    ours = rand_augment.affine(batch, matrix, FILL)[0].int()
     theirs = timms(picture, value, resample=Image.BILINEAR, fillcolor=tuple(FILL.tolist()))
     assert (ours - levels(theirs)).abs().max() <= 1
 

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from mjp.core.errors import DataError
-from mjp.data.batch import Finisher, ImageFormat
+from mjp.data.archives import ParquetSource
+from mjp.data.batch import Batching, Finisher, ImageFormat
 from mjp.data.config import AugmentSettings, DataSettings
-from mjp.data.folder import FolderSource
-from mjp.data.order import Batching
-from mjp.data.parquet import ParquetSource
+from mjp.data.feed import WorkerFeed, share
 from mjp.data.resident import ResidentFeed
-from mjp.data.workers import WorkerFeed, share
+from mjp.data.source import FolderSource
 from tests.data.pictures import encoded, write_folder, write_parquet
 
 SIZE = (16, 12)
@@ -212,28 +211,6 @@ class TestResident(FeedContract):
         assert int(feed._heights.max()) == 64
         assert int(feed._widths.max()) <= 32
 
-    def test_what_an_earlier_feed_decoded_is_taken_over(self, folder):
-        told = []
-        before = self.feed(folder)
-        other = self.feed(folder)
-        other.prepare(lambda what, done, total: told.append(what), [before])
-        assert not told
-        assert other._pixels is before._pixels
-        for one, same in zip(before.train(0, 3), other.train(0, 3), strict=True):
-            assert one.inputs["images"].equal(same.inputs["images"])
-        assert other.samples == before.samples == SAMPLES
-
-    @pytest.mark.parametrize("change", ["labels", "crop"])
-    def test_images_that_are_not_the_same_are_decoded_anew(self, folder, change):
-        told = []
-        before = self.feed(folder)
-        if change == "labels":
-            (folder / "train" / "bee" / "001.png").rename(folder / "train" / "ant" / "zzz.png")
-        augment = replace(STRONG, eval_crop=0.5) if change == "crop" else STRONG
-        other = self.feed(folder, augment=augment)
-        other.prepare(lambda what, done, total: told.append(what), [before])
-        assert told
-
     def test_progress_is_told(self, folder):
         told = []
         feed = self.feed(folder)
@@ -244,7 +221,7 @@ class TestResident(FeedContract):
 
 def test_shares_are_of_one_length_and_together_the_whole():
     for samples in (1, 7, 12):
-        parts = [share(samples, 3, rank, 4) for rank in range(3)]
+        parts = [share(samples, Batching(12, 3, rank)) for rank in range(3)]
         most = math.ceil(samples / 3)
         assert {len(own) for own, _ in parts} == {4 * math.ceil(most / 4)}
         found = [number for own, count in parts for number in own[:count].tolist()]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mjp.core.errors import ConfigError
-from mjp.data.order import Batching, Calendar, SampleOrder
+from mjp.data.batch import Batching, Calendar, SampleOrder
 
 
 def order_of(size: int, repeats: int = 1, seed: int = 0) -> SampleOrder:

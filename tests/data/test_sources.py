@@ -11,13 +11,11 @@ import torch
 from PIL import Image
 
 from mjp.core.errors import ConfigError, DataError
+from mjp.data.archives import HubSource, ParquetSource, TarSource
 from mjp.data.config import DataSettings
 from mjp.data.embedded import DigitsSource, PositionsSource
-from mjp.data.folder import FolderSource
-from mjp.data.hub import HubSource
 from mjp.data.opening import SOURCES, open_both, open_source
-from mjp.data.parquet import ParquetSource
-from mjp.data.tars import TarSource
+from mjp.data.source import FolderSource
 from tests.data.pictures import CLASSES, encoded, pixels, write_folder, write_parquet, write_tar
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import mjp
 from mjp.core.team import Team
-from mjp.data.reading import reader
+from mjp.data.decoding import View, reader
 from mjp.data.source import Source
-from mjp.data.view import View
 from mjp.models.subject import Subject
 
 import torch  # isort: skip

@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from mjp.core.errors import DataError
-from mjp.data.folder import FolderSource
 from mjp.data.opening import open_images
-from mjp.data.subset import Subset, drawn, of_classes
+from mjp.data.source import FolderSource, Subset, drawn, of_classes
 from mjp.evaluate.confidence import (
     ConfidenceScorer,
     natural_values,

@@ -13,15 +13,14 @@ from mjp.core.errors import ConfigError, DataError
 from mjp.data.corruptions import (
     CORRUPTIONS,
     EXTRA_CORRUPTIONS,
+    FAST,
     SEVERITIES,
     CorruptingDecoder,
     corrupt,
     find_prepared,
 )
-from mjp.data.fast_corruptions import FAST
-from mjp.data.folder import FolderSource
-from mjp.data.reading import Reader
-from mjp.data.view import View
+from mjp.data.decoding import Reader, View
+from mjp.data.source import FolderSource
 from mjp.evaluate.corruption import (
     CorruptionErrors,
     ErrorCounter,

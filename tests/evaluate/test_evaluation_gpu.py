@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mjp.core.team import Team
-from mjp.data.folder import FolderSource
+from mjp.data.source import FolderSource
 from mjp.evaluate.jigsaw import JigsawScorer, JigsawSettings
 from mjp.evaluate.showing import show
 from tests.data.pictures import write_folder

@@ -8,8 +8,8 @@ import torch
 import mjp
 from mjp.core.seeds import generator_for
 from mjp.core.team import Team
-from mjp.data.folder import FolderSource
-from mjp.data.reading import BLOCK
+from mjp.data.decoding import BLOCK
+from mjp.data.source import FolderSource
 from mjp.evaluate.jigsaw import JigsawScorer, JigsawSettings, difference, to_records
 from mjp.evaluate.showing import show
 from mjp.models.subject import Subject
@@ -78,8 +78,8 @@ def test_scores_do_not_depend_on_how_many_are_computed_at_a_time(source, batch):
 
 
 def test_processes_share_the_blocks_and_their_sum_is_exact(source, monkeypatch):
-    monkeypatch.setattr("mjp.data.reading.BLOCK", 4)
-    monkeypatch.setattr("mjp.data.reading.UNIT", 2)
+    monkeypatch.setattr("mjp.data.decoding.BLOCK", 4)
+    monkeypatch.setattr("mjp.data.decoding.UNIT", 2)
     one = subject("J")
     whole = scores_of(one, source)
     rows = 0

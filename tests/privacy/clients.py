@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 import mjp
-from mjp.data.photographs import photograph
+from mjp.data.embedded import photograph
 from mjp.jigsaw import sample_plan
 from mjp.privacy.public import PublicModel
 

@@ -13,8 +13,8 @@ import mjp
 from mjp.commands.watching import Silent, clock, line_of, row_of
 from mjp.core.errors import CheckpointError, ConfigError
 from mjp.core.team import Team
+from mjp.data.batch import Calendar
 from mjp.data.embedded import DigitsSource
-from mjp.data.order import Calendar
 from mjp.models.backbone import PatchProjection, with_fast_patches
 from mjp.train.estimate import estimate
 from mjp.train.journal import EpochReport, Losses, StepReport

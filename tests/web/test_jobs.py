@@ -15,8 +15,8 @@ from fastapi import HTTPException
 from PIL import Image
 
 from mjp.core.errors import ConfigError
-from mjp.data.photographs import photograph
-from mjp.data.view import View
+from mjp.data.decoding import View
+from mjp.data.embedded import photograph
 from mjp.models.facts import fingerprint
 from mjp.privacy.audit import AuditSettings, Gallery, Pictures, examine, predicted, stage
 from mjp.privacy.defences import parse_defence

@@ -30,11 +30,10 @@ from mjp.core.ranges import check_count, check_ratio
 from mjp.core.records import Record, Scalar
 from mjp.core.run import Run
 from mjp.core.seeds import generator_for
+from mjp.data.decoding import View, reader
+from mjp.data.embedded import PHOTOGRAPHS, photograph
 from mjp.data.feed import worker_count
-from mjp.data.photographs import PHOTOGRAPHS, photograph
-from mjp.data.reading import reader
-from mjp.data.subset import Subset
-from mjp.data.view import View
+from mjp.data.source import Subset
 from mjp.evaluate.jigsaw import RATIOS, JigsawScorer, JigsawSettings
 from mjp.evaluate.showing import show
 from mjp.jigsaw import PatchGrid, sample_plan

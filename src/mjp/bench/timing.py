@@ -11,7 +11,7 @@ from PIL import Image
 
 from mjp.core.records import Scalar
 from mjp.core.run import Run
-from mjp.data.folder import FolderSource
+from mjp.data.source import FolderSource
 
 # Importing it would warn of a CUDA compiler on machines that have one and no GPU.
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)

@@ -35,11 +35,9 @@ from mjp.core.ranges import check_count
 from mjp.core.records import Record, Scalar
 from mjp.core.run import Run
 from mjp.core.seeds import generator_for
-from mjp.data.batch import Finisher
+from mjp.data.batch import Batching, Finisher
 from mjp.data.config import AugmentSettings
-from mjp.data.feed import train_transform
-from mjp.data.order import Batching
-from mjp.data.workers import WorkerFeed
+from mjp.data.feed import WorkerFeed, train_transform
 from mjp.models.config import MJPConfig
 from mjp.models.factory import check_supported, create_model
 from mjp.models.vit import give_prefix_only

@@ -27,9 +27,8 @@ from mjp.core.ranges import check_count
 from mjp.core.records import Record, Scalar, append_records, count_lines
 from mjp.core.seeds import generator_for
 from mjp.core.team import Team, joined
-from mjp.data.source import Source
-from mjp.data.subset import drawn
-from mjp.data.view import View
+from mjp.data.decoding import View
+from mjp.data.source import Source, drawn
 from mjp.models.facts import digest_of, model_facts
 from mjp.models.opening import open_models
 from mjp.models.surface import SurfaceNames

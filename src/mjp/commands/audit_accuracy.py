@@ -11,10 +11,9 @@ from mjp.core.errors import DataError, UnsupportedModelError
 from mjp.core.records import Scalar
 from mjp.core.seeds import generator_for, seed_for
 from mjp.core.team import Team
+from mjp.data.decoding import View, reader
 from mjp.data.feed import worker_count
-from mjp.data.reading import reader
 from mjp.data.source import Source
-from mjp.data.view import View
 from mjp.models.facts import class_outputs
 from mjp.privacy.defences import Defence
 from mjp.privacy.public import PublicModel

@@ -8,12 +8,10 @@ from torch import Tensor
 
 from mjp.core.errors import DataError
 from mjp.core.seeds import generator_for
-from mjp.data.folder import pictures_under
+from mjp.data.decoding import View
+from mjp.data.embedded import PHOTOGRAPHS, photograph
 from mjp.data.opening import open_images
-from mjp.data.photographs import PHOTOGRAPHS, photograph
-from mjp.data.source import Sample, Source
-from mjp.data.subset import drawn
-from mjp.data.view import View
+from mjp.data.source import Sample, Source, drawn, pictures_under
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,8 @@ from mjp.commands.terminal import choose_device, results
 from mjp.core.configuration import to_toml
 from mjp.core.errors import ConfigError, MjpError
 from mjp.core.ranges import check_count
+from mjp.data.batch import Batching, Calendar
 from mjp.data.opening import open_both
-from mjp.data.order import Batching, Calendar
 from mjp.data.source import Source
 from mjp.train.estimate import Memory, estimate
 from mjp.train.optimization import scaled

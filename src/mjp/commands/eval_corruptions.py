@@ -29,9 +29,8 @@ from mjp.data.corruptions import (
     check_corruption,
     find_prepared,
 )
-from mjp.data.folder import FolderSource
-from mjp.data.source import Source
-from mjp.data.view import View
+from mjp.data.decoding import View
+from mjp.data.source import FolderSource, Source
 from mjp.evaluate.corruption import (
     CorruptionErrors,
     ErrorCounter,

@@ -15,7 +15,7 @@ from mjp.commands.evaluating import (
 from mjp.commands.options import EvalOutliersOptions
 from mjp.core.records import Record
 from mjp.data.opening import open_images
-from mjp.data.subset import of_classes
+from mjp.data.source import of_classes
 from mjp.evaluate.confidence import outlier_values, subset_classes
 from mjp.models.facts import imagenet_synsets
 from mjp.report import paper

@@ -21,13 +21,10 @@ from mjp.core.ranges import check_count, check_ratio
 from mjp.core.records import Record, Scalar, append_records
 from mjp.core.seeds import generator_for
 from mjp.core.team import Team, joined
-from mjp.data.decoding import Decoder
+from mjp.data.decoding import Decoder, Reader, View
 from mjp.data.feed import worker_count
 from mjp.data.opening import open_images
-from mjp.data.reading import Reader
-from mjp.data.source import Source
-from mjp.data.subset import drawn
-from mjp.data.view import View
+from mjp.data.source import Source, drawn
 from mjp.evaluate.showing import Scorer, show
 from mjp.models.facts import class_outputs
 from mjp.models.opening import open_models

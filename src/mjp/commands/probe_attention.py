@@ -16,8 +16,7 @@ from mjp.commands.terminal import choose_device, meter
 from mjp.core.errors import DataError
 from mjp.core.ranges import check_count
 from mjp.core.records import Record
-from mjp.data.folder import pictures_under
-from mjp.data.source import Sample
+from mjp.data.source import Sample, pictures_under
 from mjp.evaluate.attention import AttentionMaps, attention_grid, attention_maps, last_attention
 from mjp.models.opening import open_models
 from mjp.models.subject import Subject

@@ -22,13 +22,10 @@ from mjp.commands.study_state import (
     stamp,
     training_folder,
 )
-from mjp.data.feed import Feed
 from mjp.evaluate.jigsaw import Scores
 from mjp.train import runs
 from mjp.train.journal import EpochReport, StepReport
 
-FEEDS = 2
-"""Feeds whose images stay decoded: one of each size, where a study has two."""
 SCORES = "scores.safetensors"
 """What came out for every image, so that two runs can be compared image by image."""
 
@@ -70,12 +67,11 @@ class Teller:
 
 
 class Workshop:
-    """Where runs are carried out one after another; decoded images stay for the next."""
+    """Where runs are carried out one after another."""
 
     def __init__(self, out: Path, device: str | None) -> None:
         self._out = out
         self._device = device
-        self._feeds: list[Feed] = []
 
     def carry_out(self, task: Task, tell: Tell) -> None:
         """Trains and evaluates, as far as that is not done."""
@@ -93,9 +89,7 @@ class Workshop:
         recipe = replace(task.recipe, run=replace(task.recipe.run, device=self._device))
         begun = (folder / runs.RECIPE).exists()
         options = TrainOptions(out=folder, resume=begun, recipe=recipe)
-        feed = train.carry_out(options, Teller(tell), self._feeds)
-        others = [one for one in self._feeds if not feed.same_images(one)]
-        self._feeds = [feed, *others][:FEEDS]
+        train.carry_out(options, Teller(tell))
         if recipe.run.compile != "off":  # Else the compiler is not loaded, which takes seconds.
             # What compiled code and its graphs hold of this run would be in the way of the next.
             torch.compiler.reset()

@@ -1,6 +1,5 @@
 """`mjp train`: carries out a recipe and shows how it goes."""
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from mjp.commands.terminal import choose_device
 from mjp.commands.watching import Silent, clock, watching
 from mjp.core.errors import ConfigError
 from mjp.core.team import Team, joined
-from mjp.data.feed import Feed
 from mjp.data.opening import open_both
 from mjp.train import runs
 from mjp.train.journal import Watcher
@@ -24,14 +22,11 @@ def run(options: TrainOptions) -> None:
     carry_out(options)
 
 
-def carry_out(
-    options: TrainOptions, watcher: Watcher | None = None, before: Sequence[Feed] = ()
-) -> Feed:
-    """Trains, or goes on training; gives the feed, whose images a next run may take over.
+def carry_out(options: TrainOptions, watcher: Watcher | None = None) -> None:
+    """Trains, or goes on training.
 
     Args:
         watcher: who looks on, if not a person at a terminal.
-        before: the feeds of earlier runs in this process.
     """
     recipe = options.recipe
     out = options.out or default_out(options)
@@ -47,13 +42,12 @@ def carry_out(
         model = make_model(recipe, train.classes)
         feed = make_feed(recipe, model, train, val, team)
         _claim(out, options, team)
-        feed.prepare(watcher.prepare, before)
+        feed.prepare(watcher.prepare)
         trainer = Trainer(recipe, model, feed, team, out, watcher)
         outcome = trainer.run(resume=options.resume)
         problems = list(feed.problems)
     if team.leads:
         _report(out, outcome, problems)
-    return feed
 
 
 def default_out(options: TrainOptions) -> Path:

@@ -1,9 +1,11 @@
-"""Sets that need no file: scikit-learn's digits, and one in which positions decide the class."""
+"""Images that need no file: digits, a set in which positions decide the class, photographs."""
 
 from typing import Literal
 
 import numpy as np
+from PIL import Image
 
+from mjp.core.errors import ConfigError
 from mjp.data.source import Sample, Source
 
 Split = Literal["train", "val"]
@@ -93,3 +95,24 @@ class PositionsSource(Source):
             inside &= (np.abs(down) <= arm) | (np.abs(right) <= arm)
         color = draw.uniform(170, 250, 3) if shape == "disc" else draw.uniform(0, 60, 3)
         image[inside] = color + draw.normal(0, 12, (int(inside.sum()), 3))
+
+
+PHOTOGRAPHS = (
+    *("astronaut", "coffee", "rocket", "cat", "retina"),
+    *("china", "flower", "motorcycle", "hubble_deep_field", "immunohistochemistry"),
+)
+"""scikit-image's, but for china and flower, which are scikit-learn's."""
+
+
+def photograph(name: str) -> Image.Image:
+    """One of the photographs, in RGB."""
+    if name not in PHOTOGRAPHS:
+        raise ConfigError(f"there is no photograph {name!r}; there are {', '.join(PHOTOGRAPHS)}")
+    if name in ("china", "flower"):
+        from sklearn.datasets import load_sample_image
+
+        return Image.fromarray(np.array(load_sample_image(f"{name}.jpg")))
+    from skimage import data
+
+    levels = data.stereo_motorcycle()[0] if name == "motorcycle" else getattr(data, name)()
+    return Image.fromarray(np.asarray(levels)).convert("RGB")

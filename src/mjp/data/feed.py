@@ -1,22 +1,22 @@
-"""`Feed`: what training asks of data, however it is decoded and augmented."""
+"""`Feed`: what training asks of data, and the feed from worker processes, for data of any size."""
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from jaxtyping import Int64
 from PIL import Image
 from timm.data import create_transform
 from timm.data.auto_augment import RandAugment, posterize
 from torch import Tensor
 
 from mjp.core.errors import DataError
-from mjp.data.batch import Batch, Finish, ImageFormat
+from mjp.data.batch import Batch, Batching, Finish, ImageFormat, SampleOrder
 from mjp.data.config import AugmentSettings, DataSettings
-from mjp.data.order import Batching, SampleOrder
+from mjp.data.decoding import Decoder, Ticket, View, decoded, tickets
 from mjp.data.source import Source
-from mjp.data.view import View
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""
@@ -54,6 +54,7 @@ class Feed(ABC):
         """What could not be read so far, each once; only ever filled with `skip_corrupt`."""
         self.order = SampleOrder(len(train), train.order, seed, augment.repeats)
         self.finish = finish
+        self.view = View(image_format.size, augment.eval_crop, augment.interpolation)
 
     @property
     def samples(self) -> int:
@@ -61,16 +62,8 @@ class Feed(ABC):
         return len(self.source)
 
     @abstractmethod
-    def prepare(self, progress: Progress, before: "Sequence[Feed]" = ()) -> None:
-        """What has to be done once, before the first batch.
-
-        Args:
-            before: earlier feeds of this process; what one decoded of the same images is taken.
-        """
-
-    def same_images(self, other: "Feed") -> bool:
-        """Whether another feed holds decoded images that are the same as this one's."""
-        return False
+    def prepare(self, progress: Progress) -> None:
+        """What has to be done once, before the first batch."""
 
     @abstractmethod
     def train(self, start: int, stop: int) -> Iterator[Batch]:
@@ -145,6 +138,58 @@ def _posterize(picture: Image.Image, bits: int, **_: Any) -> Image.Image:
     return posterize(picture, max(1, bits))
 
 
-def eval_transform(augment: AugmentSettings, image_format: ImageFormat) -> Any:
-    """The validation transform up to bytes: resize, central crop."""
-    return View(image_format.size, augment.eval_crop, augment.interpolation).transform()
+class WorkerFeed(Feed):
+    """Batches from worker processes, copied to the device while the one before is computed."""
+
+    def prepare(self, progress: Progress) -> None:
+        """Nothing: workers start with the first batch."""
+
+    def train(self, start: int, stop: int) -> Iterator[Batch]:
+        decoder = Decoder(
+            self.source, train_transform(self.augment, self.format), self.seed, replace=True
+        )
+        asked = self._tickets(start, stop)
+        passes = self.batching.passes
+        parts = decoded(decoder, asked, self.batching.chunk, self.num_workers, self.device)
+        for number, part in enumerate(parts, start * passes):
+            step, index = divmod(number, passes)
+            self.report(part.problems)
+            rows = self.batching.rows(index)
+            yield Batch(self.finish(part.images, part.labels, step, rows), step, rows)
+
+    def validate(self) -> Iterator[dict[str, Tensor]]:
+        decoder = Decoder(self.val_source, self.view.transform(), self.seed, replace=False)
+        numbers, count = share(len(self.val_source), self.batching)
+        asked = tickets(self.val_source, range(len(numbers)), numbers)
+        places = torch.arange(len(numbers)).split(self.batching.chunk)
+        parts = decoded(decoder, asked, self.batching.chunk, self.num_workers, self.device)
+        for place, part in zip(places, parts, strict=True):
+            self.report(part.problems)
+            yield {
+                "images": self.format.normalize(part.images),
+                "labels": part.labels,
+                "counted": ((place < count) & part.readable).to(self.device),
+            }
+
+    def _tickets(self, start: int, stop: int) -> Iterator[Ticket]:
+        """This process's images, pass by pass; streams are read epoch by epoch."""
+        batch, size = self.batching.batch, len(self.source)
+        rows = torch.cat([self.batching.rows(index) for index in range(self.batching.passes)])
+        while start < stop:
+            end = min(stop, max(start + 1, (start * batch // size + 1) * size // batch))
+            indices = self.order.piece(start * batch, (end - start) * batch)
+            chosen = (torch.arange(end - start)[:, None] * batch + rows).flatten()
+            yield from tickets(self.source, (chosen + start * batch).tolist(), indices[chosen])
+            start = end
+
+
+def share(samples: int, batching: Batching) -> tuple[Int64[Tensor, " padded"], int]:
+    """This process's share of a set: as many numbers as every other's, in whole chunks.
+
+    The second value says how many of them count; the rest fills the last chunk up.
+    """
+    most = -(-samples // batching.processes)
+    padded = -(-most // batching.chunk) * batching.chunk
+    numbers = torch.arange(samples)[batching.rank :: batching.processes]
+    filling = numbers[-1:] if len(numbers) else torch.zeros(1, dtype=torch.int64)
+    return torch.cat([numbers, filling.expand(padded - len(numbers))]), len(numbers)

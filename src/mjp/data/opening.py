@@ -6,13 +6,10 @@ from types import MappingProxyType
 from typing import Literal
 
 from mjp.core.errors import ConfigError, DataError
+from mjp.data.archives import HubSource, ParquetSource, TarSource
 from mjp.data.config import DataSettings, SourceName
 from mjp.data.embedded import DigitsSource, PositionsSource
-from mjp.data.folder import FolderSource, has_pictures
-from mjp.data.hub import HubSource
-from mjp.data.parquet import ParquetSource
-from mjp.data.source import Source
-from mjp.data.tars import TarSource
+from mjp.data.source import FolderSource, Source, has_pictures
 
 Split = Literal["train", "val"]
 Classes = tuple[str, ...] | None

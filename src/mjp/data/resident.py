@@ -1,9 +1,11 @@
 """The resident feed: images are decoded once, kept as bytes on the device, and augmented there."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,31 +15,20 @@ from torch import Tensor
 
 from mjp.core.errors import ConfigError, DataError
 from mjp.core.seeds import generator_for
-from mjp.data.ahead import prepared_ahead
-from mjp.data.batch import Batch
-from mjp.data.boxes import Boxes, crop_boxes
-from mjp.data.decoding import Decoder, collate, collate_list, loader, tickets
-from mjp.data.feed import Feed, Progress, eval_transform
-from mjp.data.order import SampleOrder
+from mjp.data.batch import Batch, SampleOrder
+from mjp.data.boxes import Boxes, crop_and_resize, crop_boxes
+from mjp.data.decoding import Decoded, Decoder, decoded, joined_pixels, tickets
+from mjp.data.feed import Feed, Progress, share
 from mjp.data.rand_augment import Layer, apply_layer, draw_layers
-from mjp.data.resampling import crop_and_resize
 from mjp.data.source import Source
-from mjp.data.workers import cut, share
 
 KEPT_SIDE = 2
 """Images are kept with a shorter side of at most so many times the model's."""
 
 DECODED_AT_ONCE = 256
 
-_DECODED = (
-    *("_pixels", "_starts", "_heights", "_widths", "_labels", "_sizes_on_device", "_max_size"),
-    *("_uniform", "_val_images", "_val_labels", "problems"),
-)
-"""What decoding leaves in a feed."""
 
-
-@dataclass(frozen=True, eq=False)
-class Draws:
+class Draws(NamedTuple):
     """All that is random in a step, for its whole batch, on the host."""
 
     indices: Int64[Tensor, " batch"]
@@ -57,40 +48,17 @@ class ResidentFeed(Feed):
     _val_images: UInt8[Tensor, "samples 3 height width"]
     _val_labels: Int64[Tensor, " samples"]
 
-    def prepare(self, progress: Progress, before: Sequence[Feed] = ()) -> None:
-        """Decodes both splits, or takes them over from an earlier feed that holds the same;
-        unreadable images are left out where they are to be skipped."""
-        for other in before:
-            if self.same_images(other):
-                for name in _DECODED:
-                    setattr(self, name, getattr(other, name))
-                break
-        else:
-            self._load_train(progress)
-            self._load_val(progress)
+    def prepare(self, progress: Progress) -> None:
+        """Decodes both splits; unreadable images are left out where they are to be skipped."""
+        self._load_train(progress)
+        self._load_val(progress)
         # On the device, any order is as fast as another.
         size = len(self._labels)
-        permute = partial(_permutation, size)
-        self.order = SampleOrder(size, permute, self.seed, self.augment.repeats)
-
-    def same_images(self, other: Feed) -> bool:
-        if not isinstance(other, ResidentFeed):
-            return False
-        sources = ((self.source, other.source), (self.val_source, other.val_source))
-        return self._what_is_decoded() == other._what_is_decoded() and all(
-            np.array_equal(mine.labels, theirs.labels) for mine, theirs in sources
-        )
-
-    def _what_is_decoded(self) -> tuple[Any, ...]:
-        """All that decides what the decoded images are, but for the labels of their sources."""
-        return (
-            self.source.name,
-            self.val_source.name,
-            self.format.size,
-            self.augment.eval_crop,
-            self.augment.interpolation,
-            self.settings.skip_corrupt,
-            self.device,
+        self.order = SampleOrder(
+            size,
+            lambda generator: torch.randperm(size, generator=generator),
+            self.seed,
+            self.augment.repeats,
         )
 
     @property
@@ -109,17 +77,16 @@ class ResidentFeed(Feed):
                 yield Batch(self.finish(images, labels, step, rows), step, rows)
 
     def validate(self) -> Iterator[dict[str, Tensor]]:
-        batching = self.batching
-        samples = len(self._val_labels)
-        own, count = share(samples, batching.processes, batching.rank, batching.chunk)
-        counted = torch.arange(len(own)) < count
-        for numbers, counts in zip(
-            own.split(batching.chunk), counted.split(batching.chunk), strict=True
-        ):
-            place = numbers.to(self.device)
-            images = self.format.normalize(self._val_images[place])
-            labels = self._val_labels[place]
-            yield {"images": images, "labels": labels, "counted": counts.to(self.device)}
+        numbers, count = share(len(self._val_labels), self.batching)
+        counted = torch.arange(len(numbers)) < count
+        chunk = self.batching.chunk
+        for some, counts in zip(numbers.split(chunk), counted.split(chunk), strict=True):
+            place = some.to(self.device)
+            yield {
+                "images": self.format.normalize(self._val_images[place]),
+                "labels": self._val_labels[place],
+                "counted": counts.to(self.device),
+            }
 
     def _draw(self, step: int) -> Draws:
         batch, augment = self.batching.batch, self.augment
@@ -164,15 +131,17 @@ class ResidentFeed(Feed):
         return self._pixels[start + row.minimum(height - 1) * width + col.minimum(width - 1)]
 
     def _load_train(self, progress: Progress) -> None:
-        side = KEPT_SIDE * max(self.format.size)
         pieces, sizes, labels = [], [], []
-        for (pixels, shape), part_labels, readable in self._decoded(
-            self.source, _Kept(side), collate_list, "decoding training images", progress
-        ):
-            keep = torch.tensor(readable)
-            pieces.append(pixels if all(readable) else _without(pixels, shape, keep))
-            sizes.append(shape[keep])
-            labels.append(part_labels[keep])
+        smaller = partial(_kept_pixels, KEPT_SIDE * max(self.format.size))
+        what = "decoding training images"
+        for part in self._decoded(self.source, smaller, what, progress, joined_pixels):
+            pixels, shape = part.images
+            if not part.readable.all():
+                pixels = pixels[part.readable.repeat_interleave(shape.prod(dim=1))]
+            # Copies: what workers send lies in shared memory, of which there may be little.
+            pieces.append(pixels.clone())
+            sizes.append(shape[part.readable])
+            labels.append(part.labels[part.readable])
             kept = sum(map(len, labels))
             if kept:
                 self._check_room(sum(piece.numel() for piece in pieces) / kept)
@@ -190,32 +159,27 @@ class ResidentFeed(Feed):
 
     def _load_val(self, progress: Progress) -> None:
         images, labels = [], []
-        transform = eval_transform(self.augment, self.format)
-        for part, part_labels, readable in self._decoded(
-            self.val_source, transform, collate, "decoding validation images", progress
-        ):
-            keep = torch.tensor(readable)
-            images.append(part[keep])
-            labels.append(part_labels[keep])
+        what = "decoding validation images"
+        for part in self._decoded(self.val_source, self.view.transform(), what, progress):
+            images.append(part.images[part.readable])  # Which copies.
+            labels.append(part.labels[part.readable])
         if not sum(map(len, labels)):
             raise DataError(f"no image of {self.val_source.name} can be read")
         self._val_images = _joined(images, self.device)
         self._val_labels = torch.cat(labels).to(self.device)
 
     def _decoded(
-        self, source: Source, transform: Any, collate_with: Any, what: str, progress: Progress
-    ) -> Iterator[tuple[Any, Tensor, list[bool]]]:
+        self, source: Source, transform: Any, what: str, progress: Progress, *join: Any
+    ) -> Iterator[Decoded]:
         decoder = Decoder(source, transform, self.seed, replace=False)
-        everything = range(len(source))
-        line = cut(tickets(source, everything, torch.arange(len(source))), DECODED_AT_ONCE)
+        asked = tickets(source, range(len(source)), torch.arange(len(source)))
         workers = self.num_workers if len(source) > 8 * DECODED_AT_ONCE else 0
         done = 0
-        for part in loader(decoder, line, workers, collate_with):
+        for part in decoded(decoder, asked, DECODED_AT_ONCE, workers, torch.device("cpu"), *join):
             self.report(part.problems)
             done += len(part.labels)
             progress(what, done, len(source))
-            # A copy: what workers send lies in shared memory, of which there may be little.
-            yield _copied(part.images), part.labels.clone(), part.readable
+            yield part
 
     def _check_room(self, bytes_per_image: float) -> None:
         if self.device.type != "cuda":
@@ -229,29 +193,14 @@ class ResidentFeed(Feed):
             )
 
 
-class _Kept:
-    """A picture as bytes, made smaller if it is much larger than needed."""
-
-    def __init__(self, side: int) -> None:
-        self._side = side
-
-    def __call__(self, picture: Image.Image) -> Tensor:
-        shorter = min(picture.size)
-        if shorter > self._side:
-            scale = self._side / shorter
-            size = (round(picture.width * scale), round(picture.height * scale))
-            picture = picture.resize(size, Image.Resampling.BICUBIC)
-        return torch.from_numpy(np.array(picture))
-
-
-def _permutation(size: int, generator: torch.Generator) -> Int64[Tensor, " samples"]:
-    return torch.randperm(size, generator=generator)
-
-
-def _without(
-    pixels: UInt8[Tensor, "pixels 3"], shape: Int64[Tensor, "batch 2"], keep: Bool[Tensor, " batch"]
-) -> UInt8[Tensor, "kept 3"]:
-    return pixels[keep.repeat_interleave(shape.prod(dim=1))]
+def _kept_pixels(side: int, picture: Image.Image) -> UInt8[Tensor, "height width 3"]:
+    """A picture as bytes, made smaller if its shorter side is longer than this one."""
+    shorter = min(picture.size)
+    if shorter > side:
+        scale = side / shorter
+        size = (round(picture.width * scale), round(picture.height * scale))
+        picture = picture.resize(size, Image.Resampling.BICUBIC)
+    return torch.from_numpy(np.array(picture))
 
 
 def _joined(pieces: list[Tensor], device: torch.device) -> Tensor:
@@ -266,5 +215,54 @@ def _joined(pieces: list[Tensor], device: torch.device) -> Tensor:
     return out
 
 
-def _copied(images: Any) -> Any:
-    return tuple(part.clone() for part in images) if isinstance(images, tuple) else images.clone()
+DEPTH = 2
+"""Batches that may wait; each takes the memory of a batch."""
+
+
+def prepared_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
+    """The same batches in the same order; on a GPU, made while the ones before are trained on.
+
+    Starting the many small kernels of augmentation keeps a host busy for as long as a small model
+    computes; a second thread starts them while the first starts the model's. Nothing in that thread
+    may be compiled by torch.compile, which cannot be used while another thread compiles.
+    """
+    if device.type != "cuda":
+        yield from batches
+        return
+    ready: queue.Queue[tuple[Batch, torch.cuda.Event] | BaseException | None]
+    ready = queue.Queue(DEPTH)
+    done = threading.Event()
+    stream = torch.cuda.Stream(device)
+
+    def put(item: tuple[Batch, torch.cuda.Event] | BaseException | None) -> None:
+        while not done.is_set():
+            with suppress(queue.Full):
+                ready.put(item, timeout=0.1)
+                break
+
+    def work() -> None:
+        try:
+            with torch.cuda.device(device), torch.cuda.stream(stream):
+                for batch in batches:
+                    put((batch, stream.record_event()))
+                    if done.is_set():
+                        return
+            put(None)
+        except BaseException as error:  # Raised again where the batches are asked for.
+            put(error)
+
+    thread = threading.Thread(target=work, name="mjp feed", daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            batch, event = item
+            current = torch.cuda.current_stream(device)
+            current.wait_event(event)
+            for tensor in batch.inputs.values():
+                tensor.record_stream(current)
+            yield batch
+    finally:
+        done.set()
+        thread.join()

@@ -15,7 +15,7 @@ from mjp.core.records import Scalar
 from mjp.core.seeds import seed_for
 from mjp.core.statistics import LEVEL, estimates
 from mjp.core.team import Team
-from mjp.data.reading import BLOCK, Block
+from mjp.data.decoding import BLOCK, Block
 from mjp.evaluate import metrics
 from mjp.models.subject import Subject
 

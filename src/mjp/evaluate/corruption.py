@@ -13,7 +13,7 @@ from mjp.core.records import Record, Scalar
 from mjp.core.statistics import Estimate, estimates
 from mjp.core.team import Team
 from mjp.data.corruptions import CORRUPTIONS, SEVERITIES
-from mjp.data.reading import BLOCK, Block
+from mjp.data.decoding import BLOCK, Block
 from mjp.evaluate.metrics import ALEXNET_ERRORS, mean_corruption_error
 from mjp.models.subject import Subject
 

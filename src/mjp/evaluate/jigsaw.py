@@ -19,7 +19,7 @@ from mjp.core.records import Record, Scalar
 from mjp.core.seeds import generator_for
 from mjp.core.statistics import Estimate, estimates
 from mjp.core.team import Team
-from mjp.data.reading import BLOCK, Block
+from mjp.data.decoding import BLOCK, Block
 from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
 from mjp.models.subject import Subject
 

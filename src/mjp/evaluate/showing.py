@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
-from mjp.data.reading import Block
+from mjp.data.decoding import Block
 
 
 @runtime_checkable

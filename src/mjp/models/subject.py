@@ -14,7 +14,7 @@ from mjp.core.errors import ConfigError
 from mjp.core.precision import Precision
 from mjp.core.records import Scalar
 from mjp.data.batch import ImageFormat
-from mjp.data.view import View
+from mjp.data.decoding import View
 from mjp.jigsaw import JigsawPlan, PatchGrid
 from mjp.models.backbone import MJPBackbone
 from mjp.models.facts import model_facts

@@ -15,9 +15,8 @@ from mjp.core.interruption import StoppedError, StopRequest, stop_requests
 from mjp.core.records import Scalar
 from mjp.core.seeds import generator_for, seed_for
 from mjp.core.team import Team
-from mjp.data.batch import Batch
+from mjp.data.batch import Batch, Calendar
 from mjp.data.feed import Feed
-from mjp.data.order import Calendar
 from mjp.models.backbone import with_fast_patches
 from mjp.models.checkpoint import save
 from mjp.train import snapshots

@@ -9,7 +9,7 @@ from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from timm.scheduler import CosineLRScheduler
 from torch import Tensor, nn
 
-from mjp.data.order import Calendar
+from mjp.data.batch import Calendar
 from mjp.train.recipe import OptimizerSettings, RunSettings
 
 

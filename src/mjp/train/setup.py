@@ -11,12 +11,10 @@ from timm.models import is_model_in_modules, split_model_name_tag
 from mjp.core.errors import CheckpointError, ConfigError
 from mjp.core.seeds import seed_for
 from mjp.core.team import Team
-from mjp.data.batch import Finisher, ImageFormat
-from mjp.data.feed import Feed
-from mjp.data.order import Batching
+from mjp.data.batch import Batching, Finisher, ImageFormat
+from mjp.data.feed import Feed, WorkerFeed
 from mjp.data.resident import ResidentFeed
 from mjp.data.source import Source
-from mjp.data.workers import WorkerFeed
 from mjp.models.factory import create_model
 from mjp.models.weights import (
     fit_to_model,

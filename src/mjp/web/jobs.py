@@ -19,7 +19,7 @@ from mjp import __version__
 from mjp.core.errors import ConfigError, MjpError
 from mjp.core.records import Record
 from mjp.core.seeds import generator_for
-from mjp.data.view import View
+from mjp.data.decoding import View
 from mjp.jigsaw import JigsawPlan
 from mjp.models.facts import model_facts
 from mjp.privacy.attacking import ATTACKS

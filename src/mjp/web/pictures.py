@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from mjp.data.photographs import photograph
+from mjp.data.embedded import photograph
 from mjp.jigsaw import PatchGrid
 from mjp.web.config import LONGEST_SIDE, SHORTEST_SIDE, ServeOptions
 
