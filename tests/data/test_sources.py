@@ -1,11 +1,15 @@
 """Every source keeps one contract; each also says clearly what is wrong with its files."""
 
 import pickle
+import resource
+import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -14,7 +18,7 @@ from mjp.core.errors import ConfigError, DataError
 from mjp.data.archives import HubSource, ParquetSource, TarSource
 from mjp.data.config import DataSettings
 from mjp.data.embedded import DigitsSource, PositionsSource
-from mjp.data.opening import SOURCES, open_both, open_source
+from mjp.data.opening import open_both, open_images
 from mjp.data.source import FolderSource
 from tests.data.pictures import CLASSES, encoded, pixels, write_folder, write_parquet, write_tar
 
@@ -218,9 +222,32 @@ def test_auto_finds_out_what_the_root_holds(tmp_path):
     write_tar(tmp_path / "a" / "train.tar", range(6))  # The archive that the folders came from.
     write_parquet(tmp_path / "d" / "x" / "y" / "z" / "train-0.parquet", range(6))
     write_tar(tmp_path / "e" / "x" / "y" / "z" / "train-0.tar", range(6))
-    kinds = [type(open_source(settings(tmp_path / name), "train")) for name in "fptade"]
+    kinds = [type(open_images(str(tmp_path / name), split="train")) for name in "fptade"]
     expected = [FolderSource, ParquetSource, TarSource, FolderSource, ParquetSource, TarSource]
     assert kinds == expected
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_tar])
+def test_a_split_is_a_word_a_pattern_or_for_none_the_validation_part(write, tmp_path):
+    ending = {write_parquet: "parquet", write_tar: "tar"}[write]
+    write(tmp_path / f"train-0.{ending}", range(6))
+    assert len(open_images(str(tmp_path))) == 6, "the only file there is"
+    write(tmp_path / f"train-1.{ending}", range(5))
+    write(tmp_path / "deep" / f"validation.{ending}", range(4))
+    sizes = {"train": 11, f"*-1.{ending}": 5, f"deep/*.{ending}": 4, None: 4}
+    for split, size in sizes.items():
+        assert len(open_images(str(tmp_path), split=split)) == size
+    assert len(open_images(str(tmp_path / f"train-1.{ending}"))) == 5
+    with pytest.raises(DataError, match=r"no file .* matches '\*test\*.*There is validation"):
+        open_images(str(tmp_path), split="test")
+
+
+def test_embedded_sets_have_their_two_parts():
+    train, val = open_both(DataSettings(source="positions", size=50, train="a", val="b"))
+    assert (train.name, len(train)) == ("positions (train)", 50)
+    assert (val.name, len(val)) == ("positions (val)", 10)
+    assert open_images("digits").name == "digits (val)"
+    assert open_images("digits", split="train").name == "digits (train)"
 
 
 def test_both_splits_share_their_classes(tmp_path):
@@ -252,9 +279,6 @@ def broken(tmp_path: Path, case: str) -> DataSettings:
     if case == "no rows":
         write_parquet(root / "train.parquet", range(0))
     if case == "wrong columns":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         pq.write_table(pa.table({"img": [1]}), root / "train.parquet")
     if case == "no such split":
         write_parquet(root / "test.parquet", range(3))
@@ -300,12 +324,80 @@ def test_a_root_that_cannot_be_one_is_refused(tmp_path):
         open_both(replace(settings(tmp_path), source="hub"))
 
 
-def test_the_table_of_sources_has_every_name_that_settings_allow():
-    from typing import get_args
+def image_table(path: Path, *, content=None, labels=(0, 1), metadata=None, kind=None) -> None:
+    """A Parquet file of two rows with what is asked for in it, each made as its owner likes."""
+    kind = kind or pa.binary()
+    content = [encoded(0), encoded(1)] if content is None else content
+    image = pa.StructArray.from_arrays([pa.array(content, kind)], ["bytes"])
+    label = labels if isinstance(labels, pa.Array) else pa.array(labels, pa.int64())
+    table = pa.table({"image": image, "label": label})
+    pq.write_table(table.replace_schema_metadata(metadata), path)
 
-    from mjp.data.config import SourceName
 
-    assert set(get_args(SourceName)) == {"auto", *SOURCES}
+def tar_with_size(path: Path, field: bytes) -> None:
+    """A tar whose first header says that its file has this size, as twelve bytes."""
+    write_tar(path, range(2))
+    content = bytearray(path.read_bytes())
+    content[124:136] = field
+    content[148:156] = b" " * 8
+    content[148:156] = b"%06o\0 " % sum(content[:512])
+    path.write_bytes(content)
+
+
+def hostile(root: Path, case: str) -> None:
+    """A training split made to exhaust whoever opens it."""
+    table, tar = root / "train.parquet", root / "train.tar"
+    if case == "bytes are numbers":
+        image_table(table, content=[1, 2], kind=pa.int64())
+    elif case == "bytes are text":
+        image_table(table, content=["a", "b"], kind=pa.string())
+    elif case == "deep metadata":
+        image_table(table, metadata={"huggingface": "[" * 100_000 + "]" * 100_000})
+    elif case == "label of 64 bits":
+        image_table(table, labels=pa.array([0, 2**64 - 1], pa.uint64()))
+    elif case == "large label":
+        image_table(table, labels=[0, 200_000_000])
+    elif case == "large cell":
+        image_table(table, content=[bytes(3 * 2**20), encoded(0)])
+    elif case == "large class":
+        write_tar(tar, range(2), [b"0", b"200000000"])
+    elif case == "larger class":
+        write_tar(tar, range(2), [b"0", b"9" * 60])
+    else:
+        sizes = {"huge": b"\x80" + b"\xff" * 11, "negative": b"\xff" * 11 + b"\0"}
+        tar_with_size(tar, sizes[case])
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("bytes are numbers", r"column 'image' of .* is struct<bytes: int64>; expected"),
+        ("bytes are text", r"column 'image' of .* is struct<bytes: string>; expected"),
+        ("deep metadata", r"metadata 'huggingface' of too many levels"),
+        ("label of 64 bits", r"column 'label' cannot be read: .*18446744073709551615"),
+        ("large label", r"has label 200000000 and no names of classes"),
+        ("large cell", r"row group 0 holds 3 MiB of images in 2 rows"),
+        ("large class", r"has label 200000000 and no names of classes"),
+        ("larger class", r"001.cls in .* holds b'9+', not the number of a class"),
+        ("huge", r"train.tar cannot be read as an uncompressed tar"),
+        ("negative", r"train.tar cannot be read as an uncompressed tar: .*a size of -"),
+    ],
+)
+def test_a_hostile_file_ends_in_one_line_at_once(case, words, tmp_path, monkeypatch):
+    monkeypatch.setattr("mjp.data.archives.LARGEST_IMAGE", 2**20)
+    hostile(tmp_path, case)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.process_time()
+    with pytest.raises(DataError, match=words) as raised:
+        open_images(str(tmp_path), split="train")
+    assert time.process_time() - start < 3
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
+    assert "\n" not in str(raised.value)
+
+
+def test_labels_of_any_width_are_read(tmp_path):
+    image_table(tmp_path / "a.parquet", labels=pa.array([0, 1], pa.uint64()))
+    assert open_images(str(tmp_path)).labels.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

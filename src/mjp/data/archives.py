@@ -17,10 +17,13 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from mjp.core.errors import DataError
-from mjp.data.source import Sample, Source
+from mjp.data.source import LARGEST_IMAGE, Sample, Source, numbered_classes
 
 WINDOW_BYTES = 512 * 2**20
 """How much encoded data is held at a time: row groups among which rows are shuffled."""
+
+MOST_SHRUNK = 8
+"""How many times smaller in the file a large row group of images may be."""
 
 
 class ParquetSource(Source):
@@ -53,9 +56,10 @@ class ParquetSource(Source):
         for number, path in enumerate(files):
             with _opened(path) as table:
                 _check_columns(table.schema_arrow, path)
-                named = named or class_names(table.schema_arrow)
+                named = named or _class_names(table.schema_arrow, path)
                 for group in range(table.num_row_groups):
                     metadata = table.metadata.row_group(group)
+                    _check_images(metadata, f"{path}: row group {group}")
                     if metadata.num_rows:
                         groups.append((number, group))
                         rows.append(metadata.num_rows)
@@ -66,10 +70,9 @@ class ParquetSource(Source):
         self._sizes = np.asarray(sizes, dtype=np.int64)
         self._window_bytes = window_bytes
         self._recent: OrderedDict[int, pa.ChunkedArray] = OrderedDict()
-        self._labels_of_files = labels
         joined = np.concatenate(labels) if labels else np.empty(0, np.int64)
         if named is None:
-            named = classes or tuple(map(str, range(int(joined.max(initial=-1)) + 1)))
+            named = classes or numbered_classes(joined, str(files[0]))
         if classes is not None and named != classes:
             raise DataError(f"{files[0]} lists other classes than the training split does")
         name = str(files[0]) if len(files) == 1 else f"{files[0].parent} ({len(files)} files)"
@@ -152,7 +155,7 @@ class ParquetSource(Source):
         return {**vars(self), "_recent": OrderedDict()}
 
 
-def class_names(schema: pa.Schema) -> tuple[str, ...] | None:
+def _class_names(schema: pa.Schema, path: Path) -> tuple[str, ...] | None:
     """The list of classes in the hub's metadata of a table; None without one."""
     try:
         content = json.loads((schema.metadata or {})[b"huggingface"])
@@ -160,6 +163,8 @@ def class_names(schema: pa.Schema) -> tuple[str, ...] | None:
         return tuple(str(name) for name in names)
     except (KeyError, TypeError, ValueError):
         return None
+    except RecursionError as error:
+        raise DataError(f"{path} has metadata 'huggingface' of too many levels") from error
 
 
 def _opened(path: Path) -> pq.ParquetFile:
@@ -175,7 +180,8 @@ def _check_columns(schema: pa.Schema, path: Path) -> None:
         if wanted not in names:
             raise DataError(f"{path} has no column {wanted!r}; it has {', '.join(names)}")
     kind = schema.field("image").type
-    if not pa.types.is_struct(kind) or "bytes" not in [field.name for field in kind]:
+    content = kind.field("bytes").type if _has_bytes(kind) else None
+    if content not in (pa.binary(), pa.large_binary(), pa.binary_view()):
         raise DataError(f"column 'image' of {path} is {kind}; expected struct<bytes, path>")
     if not pa.types.is_integer(schema.field("label").type):
         raise DataError(
@@ -183,12 +189,36 @@ def _check_columns(schema: pa.Schema, path: Path) -> None:
         )
 
 
+def _has_bytes(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) and [field.name for field in kind].count("bytes") == 1
+
+
+def _check_images(group: Any, name: str) -> None:
+    """Raises where a row group's images would take far more memory than their file suggests.
+
+    Encoded images are compressed already: what is much smaller in the file is not images, and it
+    is decoded as a whole.
+    """
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if column.path_in_schema.partition(".")[0] != "image":
+            continue
+        size = column.total_uncompressed_size
+        shrunk = size > MOST_SHRUNK * column.total_compressed_size
+        if size > LARGEST_IMAGE and (shrunk or size > LARGEST_IMAGE * group.num_rows):
+            raise DataError(
+                f"{name} holds {size / 2**20:,.0f} MiB of images in {group.num_rows} rows and "
+                f"{column.total_compressed_size / 2**20:,.1f} MiB of the file; encoded images do "
+                f"not shrink so, and one has at most {LARGEST_IMAGE / 2**20:.0f} MiB"
+            )
+
+
 def _labels(table: pq.ParquetFile, path: Path) -> np.ndarray:
     try:
-        column = table.read(columns=["label"]).column("label")
+        column = table.read(columns=["label"]).column("label").cast(pa.int64())
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    return column.fill_null(-1).to_numpy().astype(np.int64)
+        raise DataError(f"{path}: column 'label' cannot be read: {error}") from error
+    return column.fill_null(-1).to_numpy()
 
 
 def _mixed(window: list[Tensor], generator: torch.Generator) -> Tensor:
@@ -221,7 +251,7 @@ class TarSource(Source):
                 labels.append(label)
         self._places = np.asarray(places, dtype=np.int64).reshape(-1, 3)
         if classes is None:
-            classes = tuple(map(str, range(max(labels, default=-1) + 1)))
+            classes = numbered_classes(labels, str(shards[0]))
         name = str(shards[0]) if len(shards) == 1 else f"{shards[0].parent} ({len(shards)} tars)"
         super().__init__(classes, np.asarray(labels), name)
 
@@ -251,18 +281,30 @@ def _index(shard: Path) -> Iterator[tuple[int, int, int]]:
     pictures: dict[str, tuple[int, int]] = {}
     labels: dict[str, int] = {}
     try:
+        length = shard.stat().st_size
         with tarfile.open(shard, "r:") as tar:
             for member in tar:
+                if not 0 <= member.size <= length:
+                    raise tarfile.TarError(f"{member.name!r} has a size of {member.size}")
                 if not member.isfile() or os.path.basename(member.name).startswith("."):
                     continue
                 folder, base = os.path.split(member.name)
                 stem, _, extension = base.partition(".")
                 key = os.path.join(folder, stem)
                 if extension.lower() in PICTURES:
-                    pictures[key] = (member.offset_data, member.size)
+                    pictures[key] = (member.offset_data, min(member.size, LARGEST_IMAGE))
                 elif extension.lower() == "cls":
                     labels[key] = _label(tar, member, shard)
-    except (tarfile.TarError, OSError) as error:
+    except DataError:
+        raise
+    except (
+        tarfile.TarError,
+        OSError,
+        ValueError,  # A size that is no number, or that no file can have.
+        OverflowError,
+        MemoryError,
+        RecursionError,  # Headers of headers.
+    ) as error:
         raise DataError(f"{shard} cannot be read as an uncompressed tar: {error}") from error
     for key, (place, size) in pictures.items():
         if key not in labels:
@@ -274,8 +316,8 @@ def _label(tar: tarfile.TarFile, member: tarfile.TarInfo, shard: Path) -> int:
     file = tar.extractfile(member)
     text = b"" if file is None else file.read(64)
     try:
-        return int(text.decode("ascii"))
-    except ValueError as error:
+        return int(np.int64(int(text.decode("ascii"))))
+    except (ValueError, OverflowError) as error:
         raise DataError(
             f"{member.name} in {shard} holds {text!r}, not the number of a class"
         ) from error
@@ -298,7 +340,7 @@ class HubSource(Source):
         by_number = {number: text for text, number in self._reader.class_to_idx.items()}
         found = tuple(by_number[number] for number in sorted(by_number))
         if not found:
-            found = classes or tuple(map(str, range(int(labels.max(initial=-1)) + 1)))
+            found = classes or numbered_classes(labels, name)
         if classes is not None and found != classes:
             raise DataError(f"split {split!r} of {name!r} lists other classes than training does")
         super().__init__(found, labels, f"{name} ({split})")

@@ -3,7 +3,7 @@
 import io
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,11 @@ from timm.data.readers.img_extensions import get_img_extensions
 from torch import Tensor
 
 from mjp.core.errors import DataError
+
+LARGEST_IMAGE = 2**28
+"""Bytes of the largest encoded image that is read."""
+
+MOST_NUMBERED_CLASSES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +123,17 @@ class Source(ABC):
     def stream(self, indices: Int64[Tensor, " samples"]) -> Iterator[Sample]:
         """These images, one after another; fastest in pieces of `order`."""
         return (self[int(index)] for index in indices)
+
+
+def numbered_classes(labels: Sequence[int] | np.ndarray, name: str) -> tuple[str, ...]:
+    """The numbers up to the largest label, as the names of classes that have none."""
+    count = int(np.max(labels, initial=-1)) + 1
+    if count > MOST_NUMBERED_CLASSES:
+        raise DataError(
+            f"{name} has label {count - 1} and no names of classes; without names there are at "
+            f"most {MOST_NUMBERED_CLASSES:,} classes"
+        )
+    return tuple(map(str, range(count)))
 
 
 class Subset(Source):
