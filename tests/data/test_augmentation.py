@@ -16,7 +16,7 @@ from torchvision.transforms import functional as vision
 
 from mjp.data import rand_augment
 from mjp.data.batch import ImageFormat, erase, erase_at_once, erase_one_by_one
-from mjp.data.boxes import Boxes, crop_and_resize, crop_boxes, erase_boxes, weights
+from mjp.data.boxes import crop_and_resize, crop_boxes, erase_boxes, weights
 from mjp.data.config import AugmentSettings
 from mjp.data.feed import train_transform
 from mjp.data.rand_augment import NAMES, Layer, _matrices, apply_layer, draw_layers
@@ -131,17 +131,17 @@ def test_crop_boxes_are_distributed_as_timms():
     theirs = np.array(
         [RandomResizedCropAndInterpolation.get_params(blank, scale, ratio) for _ in range(count)]
     )
-    for mine, other in zip(ours.stacked().numpy(), theirs.T, strict=True):
+    for mine, other in zip(ours.numpy(), theirs.T, strict=True):
         assert stats.ks_2samp(mine, other).pvalue > 0.001
-    assert (ours.top + ours.height <= high).all()
-    assert (ours.left + ours.width <= wide).all()
+    assert (ours[0] + ours[2] <= high).all()
+    assert (ours[1] + ours[3] <= wide).all()
 
 
 def test_an_image_too_long_for_any_crop_gets_the_middle_one():
     boxes = crop_boxes(
         torch.tensor([10]), torch.tensor([1000]), (1.0, 1.0), (0.75, 4 / 3), torch.Generator()
     )
-    assert boxes.stacked().flatten().tolist() == [0, 493, 10, 13]
+    assert boxes.flatten().tolist() == [0, 493, 10, 13]
 
 
 def test_erased_boxes_are_distributed_as_timms():
@@ -157,13 +157,13 @@ def test_erased_boxes_are_distributed_as_timms():
         rows, cols = inside.any(1).nonzero(), inside.any(0).nonzero()
         theirs.append((rows.min(), cols.min(), len(rows), len(cols)))
     assert abs(chosen.float().mean() - 0.25) < 0.04
-    for mine, other in zip(boxes.stacked().numpy(), np.array(theirs).T, strict=True):
+    for mine, other in zip(boxes.numpy(), np.array(theirs).T, strict=True):
         assert stats.ks_2samp(mine, other).pvalue > 0.001
 
 
 def test_erasing_fills_the_box_with_noise_and_leaves_the_rest():
     images = torch.full((4, 3, 20, 30), 7.0)
-    boxes = Boxes(*(torch.full((4,), value) for value in (2, 5, 10, 12)))
+    boxes = torch.tensor([2, 5, 10, 12])[:, None].expand(4, 4)
     chosen = torch.tensor([True, False, True, False])
     rows = torch.arange(4)
     done = erase(images.clone(), boxes, chosen, 3, rows)
@@ -175,7 +175,7 @@ def test_erasing_fills_the_box_with_noise_and_leaves_the_rest():
     assert abs(noise.mean()) < 0.15
     assert abs(noise.std() - 1) < 0.1
     assert not noise[0].equal(noise[1])
-    few = erase(images[2:3].clone(), boxes[rows[2:3]], chosen[2:3], 3, rows[2:3])
+    few = erase(images[2:3].clone(), boxes[:, rows[2:3]], chosen[2:3], 3, rows[2:3])
     assert few[0].equal(done[2])
 
 
@@ -184,7 +184,7 @@ def test_erasing_at_once_is_erasing_one_by_one():
     boxes, chosen = erase_boxes(50, (20, 30), 0.5, generator)
     where = chosen.nonzero()[:, 0]
     shifts = torch.stack((torch.arange(50) % 21, torch.arange(50) % 31))[:, where]
-    table = torch.cat((where[None], boxes.stacked()[:, where], shifts))
+    table = torch.cat((where[None], boxes[:, where], shifts))
     field = torch.randn(3, 40, 60, generator=generator)
     one, other = torch.zeros(50, 3, 20, 30), torch.zeros(50, 3, 20, 30)
     erase_one_by_one(one, table, field)

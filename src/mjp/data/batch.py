@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -242,11 +243,11 @@ class Finisher:
                 self._batch, self._format.size, self._settings.erasing, generator
             )
             seed = seed_for(self._seed, "noise", step=step)
-            normal = erase(normal, boxes[rows], chosen[rows], seed, rows)
+            normal = erase(normal, boxes[:, rows], chosen[rows], seed, rows)
         if self._mix is None:
             targets = mixup_target(labels, self._num_classes, 1.0, self._settings.smoothing)
         else:
-            with _numpy_seeded(seed_for(self._seed, "mix", step=step)):
+            with numpy_seeded(seed_for(self._seed, "mix", step=step)):
                 normal, targets = self._mix(normal, labels)
         return {"images": normal, "targets": targets}
 
@@ -268,7 +269,7 @@ def erase(
         return images
     height, width = images.shape[2:]
     shifts = torch.stack((rows * 7919 % (height + 1), rows * 104729 % (width + 1)))
-    table = torch.cat((where[None], boxes.stacked()[:, where], shifts[:, where]))
+    table = torch.cat((where[None], boxes[:, where], shifts[:, where]))
     generator = torch.Generator(images.device).manual_seed(seed)
     field = torch.randn(3, 2 * height, 2 * width, generator=generator, device=images.device)
     erase_with = erase_at_once if images.is_cuda else erase_one_by_one
@@ -297,8 +298,8 @@ def erase_at_once(images: Tensor, table: Int64[Tensor, "7 chosen"], field: Tenso
 
 
 @contextmanager
-def _numpy_seeded(seed: int) -> Iterator[None]:
-    """timm's mixup draws from NumPy's global generator; this seeds it and puts it back."""
+def numpy_seeded(seed: int) -> Iterator[None]:
+    """For what draws from NumPy's global generator: seeds that, and puts it back."""
     state = np.random.get_state()
     np.random.seed(seed % 2**32)
     try:
@@ -307,13 +308,7 @@ def _numpy_seeded(seed: int) -> Iterator[None]:
         np.random.set_state(state)
 
 
+@cache
 def _channels(values: tuple[float, ...], device: torch.device) -> Float[Tensor, "3 1 1"]:
-    """A value for each channel, in levels."""
-    key = (values, device)
-    if key not in _CHANNELS:
-        _CHANNELS[key] = 255 * torch.tensor(values, device=device)[:, None, None]
-    return _CHANNELS[key]
-
-
-_CHANNELS: dict[tuple[tuple[float, ...], torch.device], Tensor] = {}
-"""Constants on each device, so that a step does not copy them there again."""
+    """A value for each channel, in levels; kept, so that a step does not copy it there again."""
+    return 255 * torch.tensor(values, device=device)[:, None, None]

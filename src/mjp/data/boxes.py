@@ -1,8 +1,7 @@
 """Random rectangles of a batch: drawn on the host, then cropped and resized."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int64, UInt8
@@ -12,21 +11,8 @@ ATTEMPTS = 10
 """How often a rectangle that does not fit is drawn anew, as in timm."""
 
 
-@dataclass(frozen=True, eq=False)
-class Boxes:
-    """One rectangle for each image, in pixels."""
-
-    top: Int64[Tensor, " batch"]
-    left: Int64[Tensor, " batch"]
-    height: Int64[Tensor, " batch"]
-    width: Int64[Tensor, " batch"]
-
-    def __getitem__(self, rows: Tensor) -> "Boxes":
-        return Boxes(self.top[rows], self.left[rows], self.height[rows], self.width[rows])
-
-    def stacked(self) -> Int64[Tensor, "4 batch"]:
-        """Top, left, height and width as one tensor."""
-        return torch.stack((self.top, self.left, self.height, self.width))
+Boxes = Int64[Tensor, "4 batch"]
+"""One rectangle for each image, in pixels: top, left, height and width."""
 
 
 def crop_boxes(
@@ -46,19 +32,13 @@ def crop_boxes(
     area = (scale[0] + (scale[1] - scale[0]) * draws[0]) * high * wide
     height, width = _sides(area, ratio, draws[1], height_is_ratio=False)
     fits = (width <= wide) & (height <= high)
-    first = fits.int().argmax(dim=0)
-    found = fits.any(dim=0)
-    height, width = _pick(height, first), _pick(width, first)
-    top = (_pick(draws[2], first) * (high - height + 1)).floor()
-    left = (_pick(draws[3], first) * (wide - width + 1)).floor()
+    boxes = _first_fitting(fits, height, width, high, wide, draws)
     shape = wide / high
     whole_width = torch.where(shape > ratio[1], (high * ratio[1]).round(), wide)
     whole_height = torch.where(shape < ratio[0], (wide / ratio[0]).round(), high)
-    height = torch.where(found, height, whole_height)
-    width = torch.where(found, width, whole_width)
-    top = torch.where(found, top, ((high - whole_height) / 2).floor())
-    left = torch.where(found, left, ((wide - whole_width) / 2).floor())
-    return Boxes(top.long(), left.long(), height.long(), width.long())
+    top, left = ((high - whole_height) / 2).floor(), ((wide - whole_width) / 2).floor()
+    middle = torch.stack((top, left, whole_height, whole_width))
+    return torch.where(fits.any(dim=0), boxes, middle.long())
 
 
 def erase_boxes(
@@ -70,13 +50,8 @@ def erase_boxes(
     area = (0.02 + (1 / 3 - 0.02) * draws[0]) * high * wide
     height, width = _sides(area, (0.3, 1 / 0.3), draws[1], height_is_ratio=True)
     fits = (width < wide) & (height < high)
-    first = fits.int().argmax(dim=0)
     chosen = _uniform((batch,), generator) < probability
-    height, width = _pick(height, first), _pick(width, first)
-    top = (_pick(draws[2], first) * (high - height + 1)).floor()
-    left = (_pick(draws[3], first) * (wide - width + 1)).floor()
-    boxes = Boxes(top.long(), left.long(), height.long(), width.long())
-    return boxes, chosen & fits.any(dim=0)
+    return _first_fitting(fits, height, width, high, wide, draws), chosen & fits.any(dim=0)
 
 
 def _sides(
@@ -88,8 +63,15 @@ def _sides(
     return (longer, shorter) if height_is_ratio else (shorter, longer)
 
 
-def _pick(values: Tensor, first: Tensor) -> Tensor:
-    return values.gather(0, first[None])[0]
+def _first_fitting(
+    fits: Tensor, height: Tensor, width: Tensor, high: Any, wide: Any, draws: Tensor
+) -> Boxes:
+    """Each image's first rectangle that fits, somewhere in an image of this height and width."""
+    first = fits.int().argmax(dim=0)[None]
+    height, width = height.gather(0, first)[0], width.gather(0, first)[0]
+    top = (draws[2].gather(0, first)[0] * (high - height + 1)).floor()
+    left = (draws[3].gather(0, first)[0] * (wide - width + 1)).floor()
+    return torch.stack((top, left, height, width)).long()
 
 
 def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

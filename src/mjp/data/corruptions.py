@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from mjp.core.configuration import suggestion
 from mjp.core.errors import ConfigError, DataError
 from mjp.core.seeds import seed_for
+from mjp.data.batch import numpy_seeded
 from mjp.data.decoding import Decoder, View
 from mjp.data.source import Source
 
@@ -52,21 +53,17 @@ def corrupt(picture: np.ndarray, name: str, severity: int, seed: int) -> np.ndar
     _check_side(picture.shape[:2])
     if name in FAST:
         return FAST[name](picture, severity)
-    state = np.random.get_state()
-    np.random.seed(seed)
     more: dict[str, Any] = {"seed": seed} if name in _TAKES_SEED else {}
-    try:
-        # Where an image's side is not what it expects, the package prints to stdout and goes on;
-        # where nothing spatters, it divides by zero.
-        with (
-            contextlib.redirect_stdout(io.StringIO()),
-            np.errstate(all="ignore"),
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore", RuntimeWarning)
-            made: np.ndarray = corrupted(picture, severity, name, **more)
-    finally:
-        np.random.set_state(state)
+    # Where an image's side is not what it expects, the package prints to stdout and goes on; where
+    # nothing spatters, it divides by zero.
+    with (
+        numpy_seeded(seed),
+        contextlib.redirect_stdout(io.StringIO()),
+        np.errstate(all="ignore"),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        made: np.ndarray = corrupted(picture, severity, name, **more)
     return made
 
 
@@ -238,5 +235,5 @@ def saturate(picture: np.ndarray, severity: int) -> np.ndarray:
 
 
 FAST: Mapping[str, Callable[[np.ndarray, int], np.ndarray]] = MappingProxyType(
-    {"zoom_blur": zoom_blur, "brightness": brightness, "saturate": saturate}
+    {fast.__name__: fast for fast in (zoom_blur, brightness, saturate)}
 )

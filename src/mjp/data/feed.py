@@ -50,6 +50,7 @@ class Feed(ABC):
         self.batching = batching
         self.seed = seed
         self.device = device
+        self.num_workers = worker_count(settings.workers)
         self.problems: dict[str, None] = {}
         """What could not be read so far, each once; only ever filled with `skip_corrupt`."""
         self.order = SampleOrder(len(train), train.order, seed, augment.repeats)
@@ -83,11 +84,6 @@ class Feed(ABC):
                 "--data.skip-corrupt"
             )
         self.problems |= dict.fromkeys(problems)
-
-    @property
-    def num_workers(self) -> int:
-        """Processes that decode, for this process."""
-        return worker_count(self.settings.workers)
 
 
 def worker_count(asked: int | None) -> int:

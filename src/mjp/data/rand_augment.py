@@ -110,19 +110,12 @@ def grey(images: Images) -> UInt8[Tensor, "batch 1 height width"]:
     return ((red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16).to(torch.uint8)
 
 
+_ON_LEVELS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
+    *(auto_contrast, equalize, invert, posterize, solarize, solarize_add),
+    *(color, contrast, brightness, sharpness),
+)
 OPERATIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = MappingProxyType(
-    {
-        "auto_contrast": auto_contrast,
-        "equalize": equalize,
-        "invert": invert,
-        "posterize": posterize,
-        "solarize": solarize,
-        "solarize_add": solarize_add,
-        "color": color,
-        "contrast": contrast,
-        "brightness": brightness,
-        "sharpness": sharpness,
-    }
+    {operation.__name__: operation for operation in _ON_LEVELS}
 )
 
 

@@ -40,14 +40,6 @@ class Draws(NamedTuple):
 class ResidentFeed(Feed):
     """Batches cut out of images that lie on the device; for data that fits there."""
 
-    _pixels: UInt8[Tensor, "pixels 3"]
-    _starts: Int64[Tensor, " samples"]
-    _heights: Int64[Tensor, " samples"]
-    _widths: Int64[Tensor, " samples"]
-    _labels: Int64[Tensor, " samples"]
-    _val_images: UInt8[Tensor, "samples 3 height width"]
-    _val_labels: Int64[Tensor, " samples"]
-
     def prepare(self, progress: Progress) -> None:
         """Decodes both splits; unreadable images are left out where they are to be skipped."""
         self._load_train(progress)
@@ -99,7 +91,7 @@ class ResidentFeed(Feed):
 
     def _augmented(self, draws: Draws, rows: Int64[Tensor, " chunk"]) -> tuple[Tensor, Tensor]:
         indices, mirrored = draws.indices[rows], draws.flipped[rows].long()
-        table = torch.cat((indices[None], draws.boxes[rows].stacked(), mirrored[None]))
+        table = torch.cat((indices[None], draws.boxes[:, rows], mirrored[None]))
         if self.device.type == "cuda":
             table = table.pin_memory()
         table = table.to(self.device, non_blocking=True)
