@@ -258,58 +258,6 @@ def test_both_splits_share_their_classes(tmp_path):
     assert val.labels.tolist() == [1, 2]
 
 
-def broken(tmp_path: Path, case: str) -> DataSettings:
-    """A data set with one thing wrong."""
-    root = tmp_path / "data"
-    root.mkdir()
-    if case in ("empty class", "strange class", "no pictures"):
-        write_folder(root / "train")
-        write_folder(root / "val")
-        (root / {"empty class": "train/dog", "strange class": "val/dog"}.get(case, "x")).mkdir()
-        if case == "strange class":
-            (root / "val/dog/1.png").write_bytes(encoded(1))
-    if case == "no classes":
-        (root / "train").mkdir()
-    if case == "label out of range":
-        write_parquet(root / "train.parquet", range(3), [0, 3, 1])
-    if case == "null label":
-        write_parquet(root / "train.parquet", range(3), [0, None, 1])
-    if case == "no parquet":
-        (root / "train.parquet").write_bytes(b"not a table")
-    if case == "no rows":
-        write_parquet(root / "train.parquet", range(0))
-    if case == "wrong columns":
-        pq.write_table(pa.table({"img": [1]}), root / "train.parquet")
-    if case == "no such split":
-        write_parquet(root / "test.parquet", range(3))
-    if case == "tar without class":
-        write_tar(root / "train.tar", range(2), [b"0", b"bee"])
-    if case == "no tar":
-        (root / "train.tar").write_bytes(b"not a tar" * 100)
-    return settings(root)
-
-
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        ("empty class", r"class folder .*train/dog holds no pictures"),
-        ("strange class", r"val has classes that training does not know: dog"),
-        ("no classes", r"train has no subfolders; expected one for each class"),
-        ("label out of range", r"row 1 .*has label 3, but there are 3 classes, 0 to 2"),
-        ("null label", r"row 1 .*has label -1"),
-        ("no parquet", r"train.parquet cannot be read as Parquet"),
-        ("no rows", r"train.parquet holds no images"),
-        ("wrong columns", r"has no column 'image'; it has img"),
-        ("no such split", r"no file under .* matches '\*train\*.parquet'.*There is test.parquet"),
-        ("tar without class", r"001.cls in .*train.tar holds b'bee', not the number of a class"),
-        ("no tar", r"train.tar cannot be read as an uncompressed tar"),
-    ],
-)
-def test_what_is_wrong_with_data_is_said(case, words, tmp_path):
-    with pytest.raises(DataError, match=words):
-        open_both(broken(tmp_path, case))
-
-
 def test_a_root_that_cannot_be_one_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"needs data: name its folder with --data.root"):
         open_both(DataSettings())
@@ -324,79 +272,135 @@ def test_a_root_that_cannot_be_one_is_refused(tmp_path):
         open_both(replace(settings(tmp_path), source="hub"))
 
 
-def image_table(path: Path, *, content=None, labels=(0, 1), metadata=None, kind=None) -> None:
-    """A Parquet file of two rows with what is asked for in it, each made as its owner likes."""
-    kind = kind or pa.binary()
+def image_table(root: Path, *, content=None, kind=None, labels=(0, 1), metadata=None) -> None:
+    """A training table of two rows, each column as its maker likes."""
     content = [encoded(0), encoded(1)] if content is None else content
-    image = pa.StructArray.from_arrays([pa.array(content, kind)], ["bytes"])
+    image = pa.StructArray.from_arrays([pa.array(content, kind or pa.binary())], ["bytes"])
     label = labels if isinstance(labels, pa.Array) else pa.array(labels, pa.int64())
-    table = pa.table({"image": image, "label": label})
-    pq.write_table(table.replace_schema_metadata(metadata), path)
+    table = pa.table({"image": image, "label": label}).replace_schema_metadata(metadata)
+    pq.write_table(table, root / "train.parquet")
 
 
-def tar_with_size(path: Path, field: bytes) -> None:
-    """A tar whose first header says that its file has this size, as twelve bytes."""
-    write_tar(path, range(2))
-    content = bytearray(path.read_bytes())
+def tar_with_size(root: Path, field: bytes) -> None:
+    """A tar whose first header says, in twelve bytes, that its file has this size."""
+    write_tar(root / "train.tar", range(2))
+    content = bytearray((root / "train.tar").read_bytes())
     content[124:136] = field
     content[148:156] = b" " * 8
     content[148:156] = b"%06o\0 " % sum(content[:512])
-    path.write_bytes(content)
+    (root / "train.tar").write_bytes(content)
 
 
-def hostile(root: Path, case: str) -> None:
-    """A training split made to exhaust whoever opens it."""
-    table, tar = root / "train.parquet", root / "train.tar"
-    if case == "bytes are numbers":
-        image_table(table, content=[1, 2], kind=pa.int64())
-    elif case == "bytes are text":
-        image_table(table, content=["a", "b"], kind=pa.string())
-    elif case == "deep metadata":
-        image_table(table, metadata={"huggingface": "[" * 100_000 + "]" * 100_000})
-    elif case == "label of 64 bits":
-        image_table(table, labels=pa.array([0, 2**64 - 1], pa.uint64()))
-    elif case == "large label":
-        image_table(table, labels=[0, 200_000_000])
-    elif case == "large cell":
-        image_table(table, content=[bytes(3 * 2**20), encoded(0)])
-    elif case == "large class":
-        write_tar(tar, range(2), [b"0", b"200000000"])
-    elif case == "larger class":
-        write_tar(tar, range(2), [b"0", b"9" * 60])
-    else:
-        sizes = {"huge": b"\x80" + b"\xff" * 11, "negative": b"\xff" * 11 + b"\0"}
-        tar_with_size(tar, sizes[case])
+def folders_with(root: Path, name: str, files: int) -> None:
+    """Two splits with one more class in one of them."""
+    for split in ("train", "val"):
+        write_folder(root / split)
+    (root / name).mkdir()
+    write_folder((root / name).parent, files, ((root / name).name,))
 
 
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        ("bytes are numbers", r"column 'image' of .* is struct<bytes: int64>; expected"),
-        ("bytes are text", r"column 'image' of .* is struct<bytes: string>; expected"),
-        ("deep metadata", r"metadata 'huggingface' of too many levels"),
-        ("label of 64 bits", r"column 'label' cannot be read: .*18446744073709551615"),
-        ("large label", r"has label 200000000 and no names of classes"),
-        ("large cell", r"row group 0 holds 3 MiB of images in 2 rows"),
-        ("large class", r"has label 200000000 and no names of classes"),
-        ("larger class", r"001.cls in .* holds b'9+', not the number of a class"),
-        ("huge", r"train.tar cannot be read as an uncompressed tar"),
-        ("negative", r"train.tar cannot be read as an uncompressed tar: .*a size of -"),
-    ],
-)
-def test_a_hostile_file_ends_in_one_line_at_once(case, words, tmp_path, monkeypatch):
+def numbered(root: Path, labels: list, count: int = 3) -> None:
+    write_parquet(root / "train.parquet", range(count), labels)
+
+
+def tar_of(root: Path, *labels: bytes) -> None:
+    write_tar(root / "train.tar", range(len(labels)), list(labels))
+
+
+DEEP = {"huggingface": "[" * 100_000 + "]" * 100_000}
+NO_TAR = r"train.tar cannot be read as an uncompressed tar"
+WRONG = {
+    "empty class": (
+        lambda root: folders_with(root, "train/dog", 0),
+        r"class folder .*train/dog holds no pictures",
+    ),
+    "strange class": (
+        lambda root: folders_with(root, "val/dog", 1),
+        r"val has classes that training does not know: dog",
+    ),
+    "no classes": (
+        lambda root: (root / "train").mkdir(),
+        r"train has no subfolders; expected one for each class",
+    ),
+    "label out of range": (
+        lambda root: numbered(root, [0, 3, 1]),
+        r"row 1 .*has label 3, but there are 3 classes, 0 to 2",
+    ),
+    "null label": (lambda root: numbered(root, [0, None, 1]), r"row 1 .*has label -1"),
+    "no rows": (lambda root: numbered(root, [], 0), r"train.parquet holds no images"),
+    "no parquet": (
+        lambda root: (root / "train.parquet").write_bytes(b"not a table"),
+        r"train.parquet cannot be read as Parquet",
+    ),
+    "wrong columns": (
+        lambda root: pq.write_table(pa.table({"img": [1]}), root / "train.parquet"),
+        r"has no column 'image'; it has img",
+    ),
+    "no such split": (
+        lambda root: write_parquet(root / "test.parquet", range(3)),
+        r"no file under .* matches '\*train\*.parquet'.*There is test.parquet",
+    ),
+    "bytes are numbers": (
+        lambda root: image_table(root, content=[1, 2], kind=pa.int64()),
+        r"column 'image' of .* is struct<bytes: int64>; expected",
+    ),
+    "bytes are text": (
+        lambda root: image_table(root, content=["a", "b"], kind=pa.string()),
+        r"column 'image' of .* is struct<bytes: string>; expected",
+    ),
+    "deep metadata": (
+        lambda root: image_table(root, metadata=DEEP),
+        r"metadata 'huggingface' of too many levels",
+    ),
+    "label of 64 bits": (
+        lambda root: image_table(root, labels=pa.array([0, 2**64 - 1], pa.uint64())),
+        r"column 'label' cannot be read: .*18446744073709551615",
+    ),
+    "large label": (
+        lambda root: image_table(root, labels=[0, 200_000_000]),
+        r"has label 200000000 and no names of classes",
+    ),
+    "large cell": (
+        lambda root: image_table(root, content=[bytes(3 * 2**20), encoded(0)]),
+        r"row group 0 holds 3 MiB of images in 2 rows",
+    ),
+    "no tar": (lambda root: (root / "train.tar").write_bytes(b"not a tar" * 100), NO_TAR),
+    "tar without class": (
+        lambda root: tar_of(root, b"0", b"bee"),
+        r"001.cls in .*train.tar holds b'bee', not the number of a class",
+    ),
+    "large class": (
+        lambda root: tar_of(root, b"0", b"200000000"),
+        r"has label 200000000 and no names of classes",
+    ),
+    "larger class": (
+        lambda root: tar_of(root, b"0", b"9" * 60),
+        r"001.cls in .* holds b'9+', not the number of a class",
+    ),
+    "huge size": (lambda root: tar_with_size(root, b"\x80" + b"\xff" * 11), NO_TAR),
+    "negative size": (
+        lambda root: tar_with_size(root, b"\xff" * 11 + b"\0"),
+        NO_TAR + r": .*a size of -",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_with_data_is_said_in_one_line_at_once(case, tmp_path, monkeypatch):
     monkeypatch.setattr("mjp.data.archives.LARGEST_IMAGE", 2**20)
-    hostile(tmp_path, case)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    make, words = WRONG[case]
+    make(tmp_path)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.process_time()
     with pytest.raises(DataError, match=words) as raised:
-        open_images(str(tmp_path), split="train")
+        open_both(settings(tmp_path))
     assert time.process_time() - start < 3
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 100 * 1024
     assert "\n" not in str(raised.value)
 
 
 def test_labels_of_any_width_are_read(tmp_path):
-    image_table(tmp_path / "a.parquet", labels=pa.array([0, 1], pa.uint64()))
+    image_table(tmp_path, labels=pa.array([0, 1], pa.uint64()))
     assert open_images(str(tmp_path)).labels.tolist() == [0, 1]
 
 
