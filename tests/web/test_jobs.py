@@ -1,18 +1,20 @@
 """Jobs: what they give, how they end, and that they end when they are told to."""
 
 import base64
+import gc
 import io
 import json
 import threading
 import time
+import weakref
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
-from fastapi import HTTPException
 from PIL import Image
+from starlette.exceptions import HTTPException
 
 from mjp.core.errors import ConfigError
 from mjp.data.decoding import View
@@ -52,9 +54,16 @@ def test_a_job_gives_what_the_library_gives(server, defence, attack):
     gallery = Gallery.of(public, image)
     (outcome,) = examine(defended, scene, attack, settings, gallery, lambda _: None)
     result = job["result"]
-    archive = zipfile.ZipFile(io.BytesIO(server.client.get(result["download"]).content))
-    conditions = json.loads(archive.read("record.json"))["conditions"]
-    assert conditions["weights"] == fingerprint(public.model)
+    answer = server.client.get(result["download"])
+    assert answer.headers["content-disposition"] == f'attachment; filename="mjp-{attack}.zip"'
+    archive = zipfile.ZipFile(io.BytesIO(answer.content))
+    names = ["picture.png", "masked.png", "shuffled.png", "recovered.png", "record.json"]
+    assert archive.namelist() == names
+    record = json.loads(archive.read("record.json"))
+    assert record["values"]["verdict"] == result["verdict"]
+    assert record["conditions"]["defence"] == defence
+    assert record["conditions"]["weights"] == fingerprint(public.model)
+    assert not any("identified" in name for name in record["values"])
     assert result["psnr"] == pytest.approx(outcome.values["psnr"], abs=0.5)
     assert result["ssim"] == pytest.approx(outcome.values["ssim"], abs=0.01)
     assert result["masked_patches"] == int(scene.masked.sum())
@@ -78,20 +87,6 @@ def test_the_preview_is_the_jigsaw_of_the_job(server):
     answer = server.client.get(job["result"]["pictures"]["shuffled"])
     one, other = (np.asarray(Image.open(io.BytesIO(part))) for part in (shown, answer.content))
     assert np.array_equal(one, other)
-
-
-def test_a_result_can_be_downloaded_whole(server):
-    job = server.ended(server.start(defence="mjp=0.09")["id"])
-    answer = server.client.get(job["result"]["download"])
-    assert answer.headers["content-disposition"] == 'attachment; filename="mjp-patch_solve.zip"'
-    archive = zipfile.ZipFile(io.BytesIO(answer.content))
-    names = ["picture.png", "masked.png", "shuffled.png", "recovered.png", "record.json"]
-    assert archive.namelist() == names
-    record = json.loads(archive.read("record.json"))
-    assert record["values"]["psnr"] == pytest.approx(job["result"]["psnr"])
-    assert record["values"]["verdict"] == job["result"]["verdict"]
-    assert record["conditions"]["defence"] == "mjp=0.09"
-    assert not any("identified" in name for name in record["values"])
 
 
 def test_an_attack_that_does_not_apply_says_why_and_shows_nothing(server):
@@ -261,6 +256,23 @@ def test_results_are_forgotten_but_running_jobs_are_not():
     assert jobs.close(2)
     with pytest.raises(HTTPException, match="being stopped"):
         add(jobs)
+
+
+def test_cancelled_jobs_hold_nobodys_picture_while_another_runs():
+    go = threading.Event()
+    jobs = jobs_of(lambda *_: go.wait(10), waiting=2)
+    until(jobs, add(jobs).id, "running")
+    pictures = [picture(seed) for seed in range(20)]
+    for image in pictures:
+        name = jobs.add(image, JobRequest(picture="upload")).id
+        assert jobs.cancel(name).state == "cancelled"
+        jobs.cancel(name)
+    left = [weakref.ref(image) for image in pictures]
+    del image, pictures
+    gc.collect()
+    assert not any(reference() for reference in left)
+    go.set()
+    assert jobs.close(2)
 
 
 @pytest.mark.parametrize("key", ["trained-mjp", "trained-plain"])

@@ -3,18 +3,13 @@
 import asyncio
 import io
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
 import numpy as np
-import pytest
 from PIL import Image
 
 from tests.web.running import OPEN, encoded, picture, running
@@ -63,12 +58,6 @@ class Tally:
         assert self.jobs > 0
 
 
-def resident(process: int) -> float:
-    """Megabytes of memory that a process holds."""
-    status = Path(f"/proc/{process}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) / 1000
-
-
 async def get_back(client: httpx.AsyncClient, path: str, sent: np.ndarray, tally: Tally) -> None:
     answer = await client.get(path)
     if tally.note(answer):
@@ -114,40 +103,18 @@ async def visit(url: str, number: int, until: float, tally: Tally) -> None:
                 tally.note(await client.delete(f"/api/pictures/{name}"))
 
 
-def press(url: str, seconds: float) -> Tally:
-    """All clients for so long; in a thread, because a loop may run in this one."""
+def test_fifty_clients_for_some_seconds():
     tally = Tally()
 
     async def visits() -> None:
-        until = time.monotonic() + seconds
-        await asyncio.gather(*(visit(url, number, until, tally) for number in range(CLIENTS)))
+        until = time.monotonic() + 2
+        await asyncio.gather(*(visit(server.url, n, until, tally) for n in range(CLIENTS)))
 
-    thread = threading.Thread(target=lambda: asyncio.run(visits()))
-    thread.start()
-    thread.join()
-    return tally
-
-
-def test_fifty_clients_for_some_seconds():
     with running(upload_megabytes=0.3, megapixels=1, kept=100) as server:
         server.ended(server.start()["id"])
-        press(server.url, 2).check(CLIENTS // 2)
+        thread = threading.Thread(target=lambda: asyncio.run(visits()))  # A loop may run in ours.
+        thread.start()
+        thread.join()
+        tally.check(CLIENTS // 2)
         assert len(server.holds.pictures.uploads) <= 100
         assert server.client.get("/api/options").status_code == 200
-
-
-@pytest.mark.slow
-def test_fifty_clients_for_a_minute():
-    command = [sys.executable, "-m", "mjp", "serve", "--port", "0", "--upload-megabytes", "0.3"]
-    process = subprocess.Popen([*command, "--megapixels", "1"], stdout=subprocess.PIPE, text=True)
-    try:
-        url = process.stdout.readline().strip()
-        press(url, 15).check(CLIENTS)
-        before = resident(process.pid)
-        press(url, 60).check(10 * CLIENTS)
-        after = resident(process.pid)
-        assert httpx.get(f"{url}api/options").status_code == 200
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
-    assert after - before < 100

@@ -8,8 +8,8 @@ import zlib
 
 import numpy as np
 import pytest
-from fastapi import HTTPException
 from PIL import Image
+from starlette.exceptions import HTTPException
 
 from mjp.web.config import LONGEST_SIDE, ServeOptions
 from mjp.web.pictures import Store, new_id, read_picture

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Annotated, cast
 
 from anyio.to_thread import current_default_thread_limiter
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse
@@ -22,7 +22,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment
 from PIL import Image, ImageOps
-from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.exceptions import HTTPException
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mjp import __version__
@@ -107,7 +107,7 @@ def create_app(options: ServeOptions, models: Models) -> FastAPI:
     for path, name in (("/", "index.html"), ("/favicon.ico", "icon.svg")):
         app.add_route(path, partial(_static, name))
     app.add_route("/api", _reference)
-    app.add_exception_handler(StarletteHTTPException, _refused)
+    app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _not_valid)
     app.add_middleware(Guard, options=options)
     return app
@@ -149,7 +149,7 @@ def _reference(request: Request) -> Response:
 
 async def _refused(_: Request, error: Exception) -> Response:
     """Refusals of ours are sentences already; those of the libraries are not."""
-    assert isinstance(error, StarletteHTTPException)
+    assert isinstance(error, HTTPException)
     said = {
         "Not Found": "There is no such page.",
         "Method Not Allowed": "This address does not take that method.",

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from fastapi import HTTPException
 from PIL import Image
+from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from mjp import __version__
@@ -219,6 +219,7 @@ class Jobs:
         self._clock = clock
         self._lock = threading.RLock()
         self._open: list[Job] = []
+        self._called = 0
         self._futures: set[Future[None]] = set()
         self._threads = ThreadPoolExecutor(options.num_jobs, "attack", self._prepare)
 
@@ -257,9 +258,11 @@ class Jobs:
             job = Job(new_id(), picture, wanted)
             self._open.append(job)
             self.store.add(job.id, job)
-            future = self._threads.submit(self._work, job)
-            self._futures.add(future)
-            future.add_done_callback(self._futures.discard)
+            if self._called <= waiting:  # No more, so that cancelled jobs leave nothing behind.
+                self._called += 1
+                future = self._threads.submit(self._work)
+                self._futures.add(future)
+                future.add_done_callback(self._futures.discard)
             return self._copy(job)
 
     def look(self, name: str) -> Job | None:
@@ -306,8 +309,14 @@ class Jobs:
             text = f"The attack was stopped after {most:g} seconds. Use fewer steps or a smaller "
             self._end(job, "timed out", f"{text}model.")
 
-    def _work(self, job: Job) -> None:
-        """Runs a job, whatever comes of it."""
+    def _work(self) -> None:
+        """Runs the job whose turn it is, whatever comes of it."""
+        with self._lock:
+            self._called -= 1
+            job = next((job for job in self._open if job.state == "waiting"), None)
+            if job is None:
+                return
+            job.state, job.started = "running", self._clock()
 
         def tell(share: float) -> None:
             with self._lock:
@@ -318,10 +327,6 @@ class Jobs:
                     raise _Stop
                 job.progress = min(0.99, job.progress + share)
 
-        with self._lock:
-            if not job.is_open:
-                return
-            job.state, job.started = "running", self._clock()
         outcome: Outcome | None = None
         message = "Something went wrong in the server; this is not your fault."
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import timm
 import torch
-from fastapi import HTTPException
+from starlette.exceptions import HTTPException
 from torch import nn
 
 from mjp.commands.audit_options import DEFAULT_SIZE

@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from fastapi import HTTPException
 from jaxtyping import Bool, Float
 from PIL import Image, ImageOps, UnidentifiedImageError
+from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from mjp.data.embedded import photograph
