@@ -69,7 +69,7 @@ def test_every_field_of_a_configuration_is_read_by_some_code(config):
     own = Path(home).read_text()
     for field in dataclasses.fields(config):
         read = re.search(rf"\.{field.name}\b", others) or re.search(
-            rf"self\.{field.name}\b.*\*", own
+            rf"self\.{field.name}\b.*\*|\boptions\.{field.name}\b", own
         )
         # Read before the options are parsed, because it decides their defaults.
         read = read or f'"--{field.name}"' in others

@@ -10,10 +10,9 @@ import torch
 import mjp
 from mjp.catalog import verbs
 from mjp.cli import parse
-from mjp.commands.study_options import StudyOptions
-from mjp.commands.study_plan import read_study
 from mjp.data.archives import ParquetSource
 from mjp.data.source import FolderSource
+from mjp.study import StudyOptions, jobs_of, read_study
 from tests.data.pictures import write_folder
 
 ROOT = Path(__file__).parents[1]
@@ -47,6 +46,18 @@ def pages_with_python() -> list[str]:
     return [one.stem for one in pages if "```python" in one.read_text() and one.stem not in SERVED]
 
 
+def test_the_data_of_our_study_are_packed_as_its_page_says(tmp_path):
+    text = (ROOT / "studies" / "paper" / "README.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    given: dict = {}
+    exec(compile(block, "README.md", "exec"), given)
+    write_folder(tmp_path / "pictures", 6)
+    given["pack"](tmp_path / "pictures", tmp_path / "some-val.parquet", side=8)
+    source = ParquetSource([tmp_path / "some-val.parquet"])
+    assert source.classes == FolderSource(tmp_path / "pictures").classes
+    assert {min(source.picture(index).size) for index in range(6)} == {8}
+
+
 @pytest.mark.parametrize("page", pages_with_python())
 def test_the_python_blocks_of_the_documentation_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -57,12 +68,6 @@ def test_the_python_blocks_of_the_documentation_run(page, tmp_path, monkeypatch)
     if page == "audit":
         assert given["result"].applies
         assert (tmp_path / "runs" / "update.safetensors").is_file()
-    if page == "study":
-        write_folder(tmp_path / "pictures", 6)
-        given["pack"](tmp_path / "pictures", tmp_path / "some-val.parquet", side=8)
-        source = ParquetSource([tmp_path / "some-val.parquet"])
-        assert source.classes == FolderSource(tmp_path / "pictures").classes
-        assert {min(source.picture(index).size) for index in range(6)} == {8}
     if page == "method":
         assert given["model"].position_grid().rows == 24
         assert type(given["same"]).__name__ == "MJPVisionTransformer"
@@ -123,7 +128,7 @@ def test_the_commands_it_shows_can_be_parsed(command):
         pytest.skip("needs a run, or names no recipe in particular")
     parsed = parse(arguments, verbs())[1]
     if isinstance(parsed, StudyOptions):
-        assert read_study(parsed.name, parsed.root or "/data").chosen(parsed.only, parsed.without)
+        assert jobs_of(read_study(str(ROOT / parsed.name if "/" in parsed.name else parsed.name)))
 
 
 def links() -> list[Path]:
@@ -143,7 +148,7 @@ def test_the_files_it_links_exist(path):
 def test_the_study_that_the_documentation_shows_can_be_read(tmp_path):
     (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/training.md").read_text(), re.DOTALL)
     (tmp_path / "study.toml").write_text(text)
-    study = read_study(str(tmp_path / "study.toml"), None)
-    assert [task.name for task in study.tasks] == [
+    jobs = jobs_of(read_study(str(tmp_path / "study.toml")))
+    assert [job.run for job in jobs if job.part == "train"] == [
         f"{run}-{seed}" for run in ("plain", "half") for seed in range(3)
     ]

@@ -10,6 +10,7 @@ PLUGINS = (
     "mjp.train",
     "mjp.evaluate",
     "mjp.privacy",
+    "mjp.study",
     "mjp.web",
     "mjp.bench",
 )

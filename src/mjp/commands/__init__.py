@@ -6,7 +6,6 @@ from typing import Any
 
 from mjp.commands import options
 from mjp.commands.audit_options import AuditOptions
-from mjp.commands.study_options import StudyOptions
 from mjp.core.verbs import Verb
 
 
@@ -32,6 +31,5 @@ VERBS = (
     _verb("probe positions", options.ProbePositionsOptions, "commands.probe_positions"),
     _verb("probe attention", options.ProbeAttentionOptions, "commands.probe_attention"),
     _verb("audit", AuditOptions, "commands.audit"),
-    _verb("study", StudyOptions, "commands.study"),
     _verb("report", options.ReportOptions, "commands.report"),
 )

@@ -43,9 +43,6 @@ class ReportOptions:
     """The page."""
     title: str = ""
     """Its heading, if not the names of the runs."""
-    into: Path | None = None
-    """A Markdown document to fill with a study's tables, verdicts and figures, in place of the
-    page: between <!-- study: ablation --> and <!-- end -->, and so on."""
 
 
 @dataclass(frozen=True)

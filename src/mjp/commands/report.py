@@ -1,11 +1,10 @@
-"""`mjp report`: one page from any runs, or the places of a document from a study."""
+"""`mjp report`: one page from any runs."""
 
 import shlex
 import sys
 
 from mjp.commands.options import ReportOptions
 from mjp.core.errors import ConfigError, MjpError
-from mjp.report.study_markdown import fill_document
 from mjp.report.whole import write_report
 
 
@@ -16,12 +15,6 @@ def run(options: ReportOptions) -> None:
     if not any(path.expanduser().exists() for path in options.runs):
         first = str(options.runs[0])
         raise ConfigError(f"there is no folder {first!r}; name one that another verb wrote")
-    if options.into is not None:
-        document, *figures = fill_document(options.runs, options.into.expanduser())
-        print(f"filled: {document}")
-        for path in figures:
-            print(f"figure: {path}")
-        return
     out = options.out.expanduser()
     if out.exists() and not out.is_file():
         kind = "a folder" if out.is_dir() else "no ordinary file"

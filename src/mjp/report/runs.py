@@ -28,8 +28,6 @@ DECIDE = (
     *("corruption", "image", "attack", "defence", "update", "epoch", "note"),
 )
 """Conditions that tell one measurement from another; of two that agree, the later one counts."""
-DECIDE_IN_A_STUDY = ("study", "run", "seed", "evaluation", "over", *DECIDE)
-"""The same of records of a study, where every seed is a measurement of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,11 +158,7 @@ def _latest(entries: list[Entry]) -> list[Entry]:
 
 
 def _key(record: Record) -> tuple[object, ...]:
-    if record.kind == "study run":  # γ and precision are told there, and may be corrected.
-        names: tuple[str, ...] = ("study", "run", "seed")
-    else:
-        names = DECIDE_IN_A_STUDY if record.kind.startswith("study ") else DECIDE
-    return (record.kind, *(record.conditions.get(name) for name in names))
+    return (record.kind, *(record.conditions.get(name) for name in DECIDE))
 
 
 def _unfinished(run: Run) -> Iterator[str]:

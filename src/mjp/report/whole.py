@@ -17,8 +17,6 @@ from mjp.report.probing import probing_sections
 from mjp.report.robustness import robustness_sections
 from mjp.report.runs import Run, find_runs
 from mjp.report.sources import Sources
-from mjp.report.study import STUDY_KINDS
-from mjp.report.study_page import study_findings, study_sections
 from mjp.report.training import training_sections
 
 Maker = Callable[[Sequence[Run], Renderer], list[Section]]
@@ -27,7 +25,7 @@ KNOWN = {
     *("train start", "train epoch", "train step", "train end", "train timing"),
     *("eval corruption", "eval corruption summary", "eval imagenet-a", "eval imagenet-o"),
     *("probe positions", "probe attention", "audit", "audit accuracy", "audit image"),
-    *(METHOD, PANELS, *KINDS, *STUDY_KINDS),
+    *(METHOD, PANELS, *KINDS),
 }
 """Kinds of records that have a section of their own."""
 BROKEN = (KeyError, ValueError, TypeError, AttributeError, IndexError, OSError, MjpError)
@@ -67,7 +65,7 @@ def write_report(paths: Sequence[Path], out: Path, *, command: str, title: str =
             reason = f"{type(error).__name__}: {error}"
             problems.append(f"The part on {what} cannot be shown; its records are off ({reason}).")
     try:
-        told = [*study_findings(runs), *findings(runs)]
+        told = findings(runs)
     except BROKEN as error:
         told = []
         problems.append(f"What was found cannot be told in sentences; records are off ({error}).")
@@ -101,9 +99,6 @@ def _lead(runs: Sequence[Run], demo: bool) -> str:
             "attacked. All pictures and numbers below come from that."
         )
     count = sum(len(run.entries) for run in runs)
-    studied = sum(len(run.of("study run")) for run in runs)
-    if studied and all(set(run.kinds) <= set(STUDY_KINDS) for run in runs):
-        return f"What a study of {studied} runs measured, from {count} records."
     noun = "run" if len(runs) == 1 else "runs"
     return f"What {len(runs)} {noun} measured, from {count} records."
 
@@ -142,7 +137,6 @@ def _pictures(run: Run) -> list[str]:
 
 MAKERS: dict[str, Maker] = {
     "the demonstration": demo_sections,
-    "the study": study_sections,
     "training": training_sections,
     "evaluation": evaluation_sections,
     "robustness": robustness_sections,

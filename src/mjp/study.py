@@ -1,0 +1,395 @@
+"""`mjp study`: a list of trainings with their evaluations, each a process, several at a time."""
+
+import fnmatch
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.markup import escape
+from rich.table import Table
+from tyro.conf import Positional, arg
+
+from mjp.core.configuration import from_mapping, read_toml, suggestion, to_toml
+from mjp.core.display import clock, results, say
+from mjp.core.errors import ConfigError, MjpError
+from mjp.core.interruption import StoppedError, stop_requests
+from mjp.core.verbs import Verb
+from mjp.train.recipe import Recipe, read_recipe, recipe_from, with_variant
+
+STUDIES = Path(__file__).parent / "studies"
+TRAINING = "train"
+"""The folder of a run's training, beside those of its evaluations."""
+DONE = "done.json"
+"""In the folder of a finished job: what decided its outcome, and the seconds it took."""
+TICK_SECONDS, LAST_SECONDS = 0.1, 120.0
+"""How often processes are looked at, and how long one has to stop when it is asked to."""
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """Carry out a list of training runs with their evaluations, each in a process of its own.
+
+    What is finished is skipped: the same command goes on where it was stopped, on this machine or
+    on another that the folder was copied to.
+    """
+
+    name: Annotated[Positional[str], arg(metavar="STUDY")] = "digits"
+    """digits (minutes on a CPU), or the path of a TOML file."""
+    root: str | None = None
+    """Folder of the data: what stands for {root} in the file."""
+    out: Path | None = None
+    """Folder for the runs; by default runs/study- and the name."""
+    only: tuple[str, ...] = ()
+    """Some of the runs, by name and seed, in this order: A-0, 'gamma-*', '*-1'."""
+    parallel: int | None = None
+    """Runs at a time: by default 3 on a GPU; on a CPU one for each core, up to 4."""
+    device: str | None = None
+    """A torch device; the GPU if there is one."""
+    list: bool = False
+    """Only say what is done and what is not."""
+    fresh: bool = False
+    """Remove what an earlier study left of the runs chosen, and start them over."""
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """A run as a study file lists it.
+
+    Args:
+        label: what tables call it.
+        variant: a row of the paper's ablation, in place of the recipe's mjp section.
+        model: a model to evaluate that is not trained here, as `mjp eval --model` takes it.
+        models: other runs, evaluated together: each is compared with the first image by image.
+        alone: nothing else may run beside it, because its time is measured.
+    """
+
+    name: str
+    label: str = ""
+    recipe: str | None = None
+    variant: str | None = None
+    set: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    models: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    evaluations: tuple[str, ...] = ()
+    alone: bool = False
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.evaluations):
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or name == TRAINING:
+                raise ConfigError(f"{name!r} is no name for a folder of a run or an evaluation")
+        if (self.model or self.models) and (self.recipe or self.variant or self.set):
+            raise ConfigError(f"{self.name} has a model, which is not trained: no recipe, no set")
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """A study as its TOML file says it; recipe and set are of all runs, before their own."""
+
+    name: str
+    recipe: str | None = None
+    set: dict[str, Any] = field(default_factory=dict)
+    evaluations: dict[str, Any] = field(default_factory=dict)
+    runs: tuple[RunEntry, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [entry.name for entry in self.runs]
+        if not names or len(set(names)) < len(names):
+            raise ConfigError("[[runs]] must have different names, and be at least one")
+        for entry in self.runs:
+            for other in entry.models:
+                if other not in names:
+                    raise ConfigError(f"{entry.name}: no run {other!r}{suggestion(other, names)}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A process: the training of a run, or one of its evaluations.
+
+    Args:
+        command: what follows `mjp`, {out} and {root} still in it.
+        key: what decides its outcome, wherever the data lies; of a training, its recipe as TOML.
+        needs: jobs that must be done before.
+    """
+
+    run: str
+    part: str
+    command: tuple[str, ...]
+    key: str
+    needs: tuple[str, ...]
+    alone: bool
+
+    @property
+    def name(self) -> str:
+        """What its folder is called."""
+        return f"{self.run}/{self.part}"
+
+
+def read_study(name: str) -> StudyFile:
+    """A study by the name of one of the package's, or the path of a TOML file."""
+    known = sorted(path.stem for path in STUDIES.glob("*.toml"))
+    if name not in known and not name.endswith(".toml"):
+        hint = suggestion(name, known)
+        raise ConfigError(f"there is no study {name!r}{hint} (or the path of a .toml file)")
+    path = STUDIES / f"{name}.toml" if name in known else Path(name)
+    return from_mapping(StudyFile, read_toml(path), where=str(path))
+
+
+def jobs_of(file: StudyFile, device: str | None = None) -> list[Job]:
+    """All jobs of a study, in order; raises where something in it cannot work."""
+    jobs = []
+    for entry in file.runs:
+        for seed in entry.seeds:
+            run, ratio = f"{entry.name}-{seed}", None
+            trained = () if entry.model else entry.models or (entry.name,)
+            needs = tuple(f"{name}-{seed}/{TRAINING}" for name in trained)
+            models = [f"{name}={{out}}/{name}-{seed}/{TRAINING}/final" for name in trained]
+            models = models or [f"{entry.name}={entry.model}"]
+            if not entry.model and not entry.models:
+                recipe = _recipe(file, entry, seed)
+                ratio = f"{recipe.mjp.ratio:g}"
+                command = [TRAINING, f"{{out}}/{run}/recipe.toml", "--out", f"{{out}}/{needs[0]}"]
+                command += ["--run.device", device] if device else []
+                jobs.append(Job(run, TRAINING, tuple(command), to_toml(recipe), (), entry.alone))
+            for part in entry.evaluations:
+                command = _evaluation(file, f"run {entry.name}: evaluation {part}", part, ratio)
+                key = json.dumps(command)
+                command += ["--model", *models, "--out", f"{{out}}/{run}/{part}"]
+                verb = file.evaluations[part]["verb"]
+                takes_device = "device" in {one.name for one in fields(_verbs()[verb])}
+                command += ["--device", device] if device and takes_device else []
+                jobs.append(Job(run, part, tuple(command), key, needs, entry.alone))
+    return jobs
+
+
+def _recipe(file: StudyFile, entry: RunEntry, seed: int) -> Recipe:
+    """The recipe of a run: what is set for all, then its variant, then what is set for it."""
+    name, where = entry.recipe or file.recipe, f"run {entry.name}"
+    if name is None:
+        raise ConfigError(f"{where}: there is no recipe; name one, for the run or for all")
+    recipe = recipe_from(_merged(tomllib.loads(to_toml(read_recipe(name))), file.set), where)
+    if entry.variant is not None:
+        recipe = with_variant(recipe, entry.variant)
+    own = _merged(tomllib.loads(to_toml(recipe)), entry.set)
+    return recipe_from(_merged(own, {"run": {"seed": seed}}), where)
+
+
+def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with the changes, section by section."""
+    merged = dict(values)
+    for name, change in changes.items():
+        before = merged.get(name)
+        both = isinstance(before, Mapping) and isinstance(change, Mapping)
+        merged[name] = _merged(before, change) if both else change  # type: ignore[arg-type]
+    return merged
+
+
+def _verbs() -> dict[str, Any]:
+    """The options of each verb that looks at models."""
+    from mjp.catalog import verbs  # It lists this module too.
+
+    known = {verb.name: verb.options for verb in verbs()}
+    return {name: one for name, one in known.items() if "model" in {f.name for f in fields(one)}}
+
+
+def _evaluation(file: StudyFile, where: str, part: str, ratio: str | None) -> list[str]:
+    """The verb and the flags of an evaluation, its models and its folder left out."""
+    if not isinstance(file.evaluations.get(part), Mapping):
+        hint = suggestion(part, list(file.evaluations))
+        raise ConfigError(f"{where}: there is no [evaluations.{part}]{hint}")
+    settings, known = dict(file.evaluations[part]), _verbs()
+    verb = settings.pop("verb", None)
+    if verb not in known:
+        raise ConfigError(f"{where}: verb must be one of {', '.join(known)}, got {verb!r}")
+    if given := {"model", "out", "device"} & settings.keys():
+        raise ConfigError(f"{where}: {given.pop()} is set by the study itself")
+    if ratio is None and "{ratio}" in str(settings):
+        raise ConfigError(f"{where}: a model that is not trained here has no {{ratio}}")
+    from_mapping(known[verb], {"model": ["to be given"], **settings}, where=where)
+    words = verb.split()
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", *map(str, value if isinstance(value, list) else [value])]
+    return [word.replace("{ratio}", ratio or "") for word in words]
+
+
+def run(options: StudyOptions) -> None:
+    """Does what is not done yet, then prints a table of the runs."""
+    file = read_study(options.name)
+    labels = {f"{one.name}-{seed}": one.label for one in file.runs for seed in one.seeds}
+    for pattern in options.only:
+        if not fnmatch.filter(labels, pattern):
+            raise ConfigError(f"no run is called {pattern!r}{suggestion(pattern, list(labels))}")
+    found = [name for one in options.only or ("*",) for name in fnmatch.filter(labels, one)]
+    chosen = {name: labels[name] for name in found}
+    every = jobs_of(file, options.device)
+    jobs = [job for name in chosen for job in every if job.run == name]
+    pool = Pool(options, (options.out or Path(f"runs/study-{file.name}")).expanduser().resolve())
+    if options.list:
+        pool.show(jobs, chosen)
+        return
+    rooted = any("{root}" in f"{job.command} {job.key}" for job in jobs)
+    if rooted and not (options.root and pool.root.is_dir()):
+        raise ConfigError(f"--root {options.root}: there is no such folder; name that of the data")
+    for name in chosen if options.fresh else ():
+        shutil.rmtree(pool.out / name, ignore_errors=True)
+    for job in jobs:
+        if job.part == TRAINING and pool.is_done(job.name) and pool.seconds(job) is None:
+            raise ConfigError(
+                f"{pool.out / job.name} was trained with another recipe: start it over with "
+                "--fresh, or choose another --out"
+            )
+    try:
+        pool.carry_out([job for job in jobs if pool.seconds(job) is None])
+    finally:
+        pool.show(jobs, chosen)
+    if pool.failures:
+        told = "; ".join(f"{name}: {reason}" for name, reason in pool.failures.items())
+        raise MjpError(f"{len(pool.failures)} of {len(jobs)} jobs failed. {told}")
+
+
+class Pool:
+    """Carries out jobs, several processes at a time."""
+
+    def __init__(self, options: StudyOptions, out: Path) -> None:
+        from mjp.core.team import choose_device
+
+        self.out = out
+        self.root = Path(options.root or "").expanduser().resolve()
+        self.failures: dict[str, str] = {}
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        on_cpu = choose_device(options.device).type == "cpu"
+        usual = min(4, cores) if on_cpu else 3
+        self.parallel = usual if options.parallel is None else options.parallel
+        if self.parallel < 1:
+            raise ConfigError(f"parallel must be at least 1, got {self.parallel}")
+        self.environment = dict(os.environ)
+        if on_cpu and self.parallel > 1:
+            self.environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // self.parallel)))
+        self._running: dict[Job, tuple[subprocess.Popen[bytes], float]] = {}
+
+    def is_done(self, name: str) -> bool:
+        """Whether a job came to its end, with whatever settings."""
+        return (self.out / name / DONE).is_file()
+
+    def seconds(self, job: Job) -> float | None:
+        """The time that a job took; None where it is not done, or was with other settings."""
+        try:
+            content = json.loads((self.out / job.name / DONE).read_text(encoding="utf-8"))
+            return float(content["seconds"]) if content["key"] == job.key else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def carry_out(self, jobs: Sequence[Job]) -> None:
+        """Begins what may begin until nothing is left; Ctrl-C is passed on, and waited for."""
+        waiting = list(jobs)
+        say(f"{len(jobs)} jobs are to be done, {self.parallel} at a time, in {self.out}")
+        try:
+            with stop_requests() as request:
+                while waiting or self._running:
+                    if request.number:
+                        self._stop(request.number)
+                    while ready := next(filter(self._may_begin, waiting), None):
+                        waiting.remove(ready)
+                        self._begin(ready)
+                    if not self._running:
+                        for job in waiting:
+                            self.failures[job.name] = f"needs {', '.join(job.needs)}"
+                        return
+                    time.sleep(TICK_SECONDS)
+                    self._collect()
+        finally:
+            for process, _ in self._running.values():
+                process.kill()
+
+    def _may_begin(self, job: Job) -> bool:
+        free = len(self._running) < self.parallel
+        if job.alone or any(other.alone for other in self._running):
+            free = not self._running
+        return free and all(map(self.is_done, job.needs))
+
+    def _begin(self, job: Job) -> None:
+        folder, command = self.out / job.name, list(job.command)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if job.part == TRAINING:
+            recipe = job.key.replace("{root}", str(self.root))
+            (folder.parent / "recipe.toml").write_text(recipe, encoding="utf-8")
+            command += ["--resume"] if (folder / "recipe.toml").is_file() else []
+        else:
+            shutil.rmtree(folder, ignore_errors=True)  # Of one that was stopped.
+        words = [
+            one.replace("{out}", str(self.out)).replace("{root}", str(self.root)) for one in command
+        ]
+        say(f"{job.name} begins")
+        with folder.with_name(f"{job.part}.log").open("ab") as log:
+            # In a session of its own, so that Ctrl-C reaches it once: through the study.
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mjp", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                start_new_session=True,
+            )
+        self._running[job] = process, time.monotonic()
+
+    def _collect(self, *, stopping: bool = False) -> None:
+        """Takes in the processes that ended."""
+        for job, (process, begun) in list(self._running.items()):
+            if process.poll() is None:
+                continue
+            del self._running[job]
+            seconds, folder = time.monotonic() - begun, self.out / job.name
+            if process.returncode == 0:
+                beside = 1 if job.alone else self.parallel
+                content = {"key": job.key, "seconds": seconds, "parallel": beside}
+                part = folder / f"{DONE}.part"
+                part.write_text(json.dumps(content), encoding="utf-8")
+                part.replace(folder / DONE)
+                if job.part == TRAINING:
+                    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+                say(f"{job.name} is done after {clock(seconds)}")
+            elif not stopping:
+                log = folder.with_name(f"{job.part}.log")
+                lines = log.read_text(errors="replace").split("\n")
+                last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+                self.failures[job.name] = f"status {process.returncode}: {last}"
+                say(f"{job.name} failed: {last}")
+
+    def _stop(self, number: int) -> None:
+        """Lets every process keep what it has; kills those that take long."""
+        for process, _ in self._running.values():
+            process.send_signal(number)
+        end = time.monotonic() + LAST_SECONDS
+        while self._running and time.monotonic() < end:
+            time.sleep(TICK_SECONDS)
+            self._collect(stopping=True)
+        raise StoppedError("stopped; go on with the same command", number)
+
+    def show(self, jobs: Sequence[Job], labels: Mapping[str, str]) -> None:
+        """A row for each run: what of it is done, and the time that took."""
+        table = Table("run", "label", "state", "time", title=str(self.out))
+        for name, label in labels.items():
+            times = {job: self.seconds(job) for job in jobs if job.run == name}
+            failed = [job.part for job in times if job.name in self.failures]
+            left = [job.part for job, seconds in times.items() if seconds is None]
+            state = f"to do: {', '.join(left)}" if left else "done"
+            state = f"failed: {', '.join(failed)}" if failed else state
+            total = sum(seconds or 0.0 for seconds in times.values())
+            table.add_row(name, escape(label), state, clock(total) if total else "")
+        results().print(table)
+
+
+VERBS = (Verb("study", StudyOptions, run),)
