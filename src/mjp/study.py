@@ -105,10 +105,12 @@ class StudyFile:
         names = [entry.name for entry in self.runs]
         if not names or len(set(names)) < len(names):
             raise ConfigError("[[runs]] must have different names, and be at least one")
+        trained = {one.name: one.seeds for one in self.runs if not (one.model or one.models)}
         for entry in self.runs:
             for other in entry.models:
-                if other not in names:
-                    raise ConfigError(f"{entry.name}: no run {other!r}{suggestion(other, names)}")
+                if not set(entry.seeds) <= set(trained.get(other, ())):
+                    hint = suggestion(other, list(trained))
+                    raise ConfigError(f"{entry.name}: no run {other!r} with these seeds{hint}")
 
 
 @dataclass(frozen=True)
