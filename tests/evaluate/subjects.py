@@ -8,6 +8,8 @@ import mjp
 from mjp.core.team import Team
 from mjp.data.decoding import View, reader
 from mjp.data.source import Source
+from mjp.evaluate.config import EvalAccuracyOptions
+from mjp.evaluate.evaluation import Rows, Scorer, gather
 from mjp.models.subject import Subject
 
 import torch  # isort: skip
@@ -49,6 +51,16 @@ def subject(variant: str = "J", label: str = "tiny", **told: Any) -> Subject:
 def blocks(source: Source, view: View, team: Team = ALONE) -> Any:
     """The blocks of a source, decoded in this process."""
     return reader(source, view, team, 0)
+
+
+def settings(*ratios: float, **more: Any) -> EvalAccuracyOptions:
+    """Which jigsaws images are shown as."""
+    return EvalAccuracyOptions(model=("m",), data="d", ratios=ratios, **more)
+
+
+def rows_of(scorer: Scorer, source: Source, view: View, team: Team = ALONE) -> Rows:
+    """What a scorer gives the images of a source, decoded in this process."""
+    return gather([scorer], blocks(source, view, team), len(source), team, lambda _: None)[0]
 
 
 def records(out: Path, *kinds: str) -> list[dict]:

@@ -13,10 +13,9 @@ from mjp.evaluate.confidence import (
     outlier_values,
     places_among,
 )
-from mjp.evaluate.showing import show
 from mjp.models.subject import Subject
 from tests.data.pictures import write_folder, write_parquet
-from tests.evaluate.subjects import ALONE, blocks, tiny
+from tests.evaluate.subjects import blocks, rows_of, tiny
 
 
 def test_confidence_is_the_largest_softmax_among_those_that_compete(tmp_path):
@@ -25,9 +24,8 @@ def test_confidence_is_the_largest_softmax_among_those_that_compete(tmp_path):
     competing = torch.tensor([8, 1, 4, 6])
     places = places_among(torch.tensor([4, 0, 8]), competing)
     assert places.tolist() == [2, -1, 0]
-    scorer = ConfidenceScorer(one, 7, competing, places, ALONE, batch=3)
-    show([scorer], blocks(source, one.view), lambda _: None)
-    confidence, correct = scorer.results()
+    scorer = ConfidenceScorer(one, competing, places, batch=3)
+    confidence, correct = rows_of(scorer, source, one.view).read().T
     (block,) = blocks(source, one.view)
     with torch.no_grad():
         shares = one.model(one.normalized(block.images))[:, competing].softmax(dim=1)

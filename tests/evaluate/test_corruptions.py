@@ -21,17 +21,18 @@ from mjp.data.corruptions import (
 )
 from mjp.data.decoding import Reader, View
 from mjp.data.source import FolderSource
-from mjp.evaluate.corruption import (
-    CorruptionErrors,
-    ErrorCounter,
+from mjp.evaluate.corruptions import (
+    CLEAN,
+    ErrorScorer,
+    Outcome,
     corruption_record,
     summary_record,
 )
+from mjp.evaluate.evaluation import gather
 from mjp.evaluate.metrics import ALEXNET_ERRORS
-from mjp.evaluate.showing import show
 from mjp.models.subject import Subject
 from tests.data.pictures import write_folder
-from tests.evaluate.subjects import ALONE, SIZE, blocks, subject, tiny
+from tests.evaluate.subjects import ALONE, SIZE, blocks, rows_of, subject, tiny
 
 PHOTOGRAPH = np.asarray(Image.fromarray(astronaut()).resize((56, 40)))
 
@@ -165,56 +166,59 @@ def test_archives_nest_corruptions_and_a_missing_severity_is_an_error(tmp_path):
 def test_errors_are_counted_for_each_version(source):
     one = subject("J")
     decoder = CorruptingDecoder(source, one.view, "contrast", 0)
-    outputs = torch.arange(3)
-    counter = ErrorCounter(one, len(source), 5, outputs, ALONE, batch=7)
-    show([counter], Reader(source, decoder, ALONE, 0), lambda _: None)
+    scorer = ErrorScorer(one, 5, torch.arange(3), batch=7)
+    reader = Reader(source, decoder, ALONE, 0)
+    (rows,) = gather([scorer], reader, len(source), ALONE, lambda _: None)
     images = versions(source, "contrast")
     with torch.no_grad():
         for severity in range(5):
             logits = one.model(one.normalized(images[:, severity]))
             wrong = (logits.argmax(dim=1).numpy() != source.labels).astype(float)
-            np.testing.assert_array_equal(counter.errors()[:, severity], wrong)
+            np.testing.assert_array_equal(rows.read()[:, severity], wrong)
 
 
 def test_only_the_classes_of_the_data_compete_where_that_is_asked(source):
     one = Subject.of("wide", tiny("J", classes=7))
     outputs = torch.tensor([5, 2, 6])
-    counter = ErrorCounter(one, len(source), 1, outputs, ALONE, among_data=True)
-    show([counter], blocks(source, one.view), lambda _: None)
+    scorer = ErrorScorer(one, 1, outputs, among_data=True)
     images = torch.cat([block.images for block in blocks(source, one.view)])
     with torch.no_grad():
         logits = one.model(one.normalized(images[: len(source)]))
     wrong = (logits[:, outputs].argmax(dim=1).numpy() != source.labels).astype(float)
-    np.testing.assert_array_equal(counter.errors()[:, 0], wrong)
+    np.testing.assert_array_equal(rows_of(scorer, source, one.view).read()[:, 0], wrong)
 
 
 def test_mce_and_its_interval_are_over_images_that_all_corruptions_share():
     rng = np.random.default_rng(0)
-    found = {
-        name: CorruptionErrors.of(
-            [(rng.random(200) < error).astype(float) for _ in SEVERITIES], 0, paired=True
-        )
+    outcomes = {
+        name: Outcome(tuple((rng.random(200) < error).astype(float) for _ in SEVERITIES))
         for name, error in ALEXNET_ERRORS.items()
     }
-    values = summary_record(found, 0.3, {"imagenet": True}, 0).values
-    shares = [found[name].mean.mean / ALEXNET_ERRORS[name] for name in CORRUPTIONS]
+    clean = {CLEAN: Outcome((np.array([1.0, 0, 0, 0]),))}
+    values = summary_record({**outcomes, **clean}, {"imagenet": True}, paired=True).values
+    shares = [np.mean(outcomes[name].errors) / ALEXNET_ERRORS[name] for name in CORRUPTIONS]
     assert values["mce"] == pytest.approx(100 * np.mean(shares))
     assert values["mce_low"] < values["mce"] < values["mce_high"]
     assert values["mean_error"] == pytest.approx(
-        100 * np.mean([found[name].severities for name in CORRUPTIONS])
+        100 * np.mean([outcomes[name].errors for name in CORRUPTIONS])
     )
-    assert values["clean_error"] == 30
-    elsewhere = summary_record(found, 0.3, {"imagenet": False}, 0).values
-    assert "mce" not in elsewhere
-    some = summary_record({"fog": found["fog"]}, None, {"imagenet": True}, 0).values
+    by_image = np.mean(
+        [outcomes[name].by_image() / ALEXNET_ERRORS[name] for name in CORRUPTIONS], axis=0
+    )
+    half = 1.971957 * by_image.std(ddof=1) / np.sqrt(200)  # Student's t of 199.
+    assert values["mce_high"] - values["mce"] == pytest.approx(100 * half, rel=1e-5)
+    assert values["clean_error"] == 25
+    assert values["corruptions"] == 15
+    assert "mce" not in summary_record(outcomes, {"imagenet": False}, paired=True).values
+    apart = summary_record(outcomes, {"imagenet": True}, paired=False)
+    assert '"mce_low": null' in apart.to_json()
+    some = summary_record({"fog": outcomes["fog"]}, {"imagenet": True}, paired=True).values
     assert "mean_error" not in some
 
 
 def test_sets_of_different_sizes_have_errors_but_no_interval():
-    found = CorruptionErrors.of(
-        [np.ones(3), np.zeros(4), np.ones(3), np.ones(3), np.ones(3)], 0, paired=False
-    )
-    record = corruption_record("fog", found, {"imagenet": True})
+    outcome = Outcome((np.ones(3), np.zeros(4), np.ones(3), np.ones(3), np.ones(3)))
+    record = corruption_record("fog", outcome, {"imagenet": True})
     assert record.values["error"] == pytest.approx(80)
     assert record.values["error_2"] == 0
     assert record.values["relative_to_alexnet"] == pytest.approx(80 / ALEXNET_ERRORS["fog"])

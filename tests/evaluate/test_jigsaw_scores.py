@@ -10,13 +10,14 @@ from mjp.core.seeds import generator_for
 from mjp.core.team import Team
 from mjp.data.decoding import BLOCK
 from mjp.data.source import FolderSource
-from mjp.evaluate.jigsaw import JigsawScorer, JigsawSettings, difference, to_records
-from mjp.evaluate.showing import show
+from mjp.evaluate.accuracy import JigsawScorer, to_differences, to_records
+from mjp.evaluate.evaluation import Rows, gather
 from mjp.models.subject import Subject
 from tests.data.pictures import write_folder
-from tests.evaluate.subjects import ALONE, blocks, subject, tiny
+from tests.evaluate.subjects import ALONE, blocks, rows_of, settings, subject, tiny
 
-SETTINGS = JigsawSettings((0.1, 0.5, 0.9), draws=2, seed=3)
+SETTINGS = settings(0.1, 0.5, 0.9, draws=2, seed=3)
+CLASSES = torch.arange(3)
 
 
 @pytest.fixture
@@ -25,10 +26,19 @@ def source(tmp_path):
     return FolderSource(tmp_path / "set")
 
 
-def scores_of(one, source, settings=SETTINGS, **more):
-    scorer = JigsawScorer(one, settings, len(source), torch.arange(3), ALONE, **more)
-    show([scorer], blocks(source, one.view), lambda _: None)
-    return scorer.scores()
+class Scores:
+    """The columns of the rows by their names."""
+
+    def __init__(self, rows, options):
+        self.rows = rows
+        self.top1, self.top5 = rows.values[:, :2].T
+        shape = (len(rows.values), len(options.ratios), options.draws, 3)
+        self.correct, self.same, self.moved = np.moveaxis(rows.values[:, 2:].reshape(shape), -1, 0)
+
+
+def scores_of(one, source, options=SETTINGS, **more):
+    scorer = JigsawScorer(one, options, CLASSES, **more)
+    return Scores(rows_of(scorer, source, one.view), options)
 
 
 def pixels_of(one, source):
@@ -81,17 +91,16 @@ def test_processes_share_the_blocks_and_their_sum_is_exact(source, monkeypatch):
     monkeypatch.setattr("mjp.data.decoding.BLOCK", 4)
     monkeypatch.setattr("mjp.data.decoding.UNIT", 2)
     one = subject("J")
-    whole = scores_of(one, source)
-    rows = 0
+    whole = scores_of(one, source).rows
+    readable, values = np.zeros(len(source)), np.zeros_like(whole.values)
     for rank in range(3):
-        team = Team(rank, 1, torch.device("cpu"))  # Alone, so that it does not sum up itself.
-        scorer = JigsawScorer(one, SETTINGS, len(source), torch.arange(3), team)
-        show([scorer], blocks(source, one.view, Team(rank, 3, team.device)), lambda _: None)
-        rows = rows + scorer._rows
-    counted = rows[:, 0].numpy()
-    assert (counted == 1).all()
-    assert (rows[:, 1].numpy() == whole.top1).all()
-    np.testing.assert_array_equal(rows[:, 3:].reshape(11, 3, 2, 3)[..., 2].numpy(), whole.moved)
+        alone = Team(rank, 1, ALONE.device)  # So that it does not sum up itself.
+        part = blocks(source, one.view, Team(rank, 3, ALONE.device))
+        scorer = JigsawScorer(one, SETTINGS, CLASSES)
+        (rows,) = gather([scorer], part, len(source), alone, lambda _: None)
+        readable, values = readable + rows.readable, values + rows.values
+    assert (readable == 1).all()
+    np.testing.assert_array_equal(values, whole.values)
 
 
 def test_a_plain_models_jigsaw_in_pixels_is_the_same_as_on_its_tokens(source):
@@ -119,7 +128,7 @@ def test_unknown_positions_reach_the_model_only_where_they_are_wanted(source):
 
 
 def test_a_ratio_of_nothing_changes_nothing(source):
-    found = scores_of(subject("J"), source, JigsawSettings((0.0,), draws=1))
+    found = scores_of(subject("J"), source, settings(0.0, draws=1))
     assert (found.same == 1).all()
     assert (found.moved == 0).all()
 
@@ -127,17 +136,17 @@ def test_a_ratio_of_nothing_changes_nothing(source):
 def test_only_the_classes_of_the_data_compete_where_that_is_asked_for(source):
     one = Subject.of("tiny", tiny("A", classes=9))
     outputs = torch.tensor([8, 2, 5])
-    scorer = JigsawScorer(one, SETTINGS, len(source), outputs, ALONE, among_data=True)
-    show([scorer], blocks(source, one.view), lambda _: None)
+    options = settings(0.5, draws=1, among="data")
+    rows = rows_of(JigsawScorer(one, options, outputs), source, one.view)
     with torch.no_grad():
         best = one.model(pixels_of(one, source))[:, outputs].argmax(dim=1).numpy()
-    np.testing.assert_array_equal(scorer.scores().top1, best == source.labels)
+    np.testing.assert_array_equal(rows.values[:, 0], best == source.labels)
 
 
 def test_records_hold_the_means_in_percent_with_intervals_around_them(source):
     one = subject("J")
     found = scores_of(one, source)
-    accuracy, *jigsaws = to_records(one.grid, found, SETTINGS, one.facts())
+    accuracy, *jigsaws = to_records(found.rows, 24, SETTINGS, one.facts())
     assert accuracy.values["top1"] == pytest.approx(100 * found.top1.mean())
     assert accuracy.conditions["jigsaw"] == "unknown positions"
     assert [record.conditions["ratio"] for record in jigsaws] == [0.1, 0.5, 0.9]
@@ -152,8 +161,8 @@ def test_records_hold_the_means_in_percent_with_intervals_around_them(source):
 def test_an_image_that_could_not_be_read_is_not_counted(source):
     one = subject("J")
     found = scores_of(one, source)
-    found.counted[4] = False
-    record = to_records(one.grid, found, SETTINGS, {})[0]
+    found.rows.readable[4] = False
+    record = to_records(found.rows, 24, SETTINGS, {})[0]
     assert record.values["images"] == 10
     assert record.values["unreadable"] == 1
     others = np.delete(found.top1, 4)
@@ -167,12 +176,12 @@ def test_equal_logits_are_the_same_class_with_and_without_a_jigsaw(source):
     assert (scores_of(one, source).same == 1).all()
 
 
-def test_progress_is_told_for_every_pass(source):
-    one, told = subject("J"), []
-    scorer = JigsawScorer(one, SETTINGS, len(source), torch.arange(3), ALONE, batch=4)
-    show([scorer], blocks(source, one.view), told.append)
-    assert sum(told) == len(source) * scorer.passes == 11 * 7
-    assert max(told) == 4
+def test_progress_advances_with_every_pass(source):
+    one, steps = subject("J"), []
+    scorer = JigsawScorer(one, SETTINGS, CLASSES, batch=4)
+    gather([scorer], blocks(source, one.view), len(source), ALONE, steps.append)
+    assert sum(steps) == len(source) * scorer.passes == 11 * 7
+    assert max(steps) == 4
 
 
 def test_records_of_other_weights_are_told_apart(source):
@@ -184,12 +193,20 @@ def test_records_of_other_weights_are_told_apart(source):
 
 
 def test_a_difference_is_taken_image_by_image(source):
-    first, second = scores_of(subject("A"), source), scores_of(subject("J"), source)
-    found = difference(first, second, SETTINGS)
+    one, two = subject("A"), subject("J")
+    first, second = scores_of(one, source), scores_of(two, source)
+    facts = one.facts(), two.facts()
+    records = to_differences(first.rows, second.rows, SETTINGS, *facts)
+    assert len(records) == len({record.key() for record in records}) == 10
+    values = {(r.conditions["value"], r.conditions["ratio"]): r.values for r in records}
     expected = 100 * (second.same[:, 2].mean() - first.same[:, 2].mean())
-    assert found["consistency", 0.9].mean == pytest.approx(expected)
-    none = difference(first, first, SETTINGS)
-    assert all(one.low == one.mean == one.high == 0 for one in none.values())
+    assert values["consistency", 0.9]["difference"] == pytest.approx(expected)
+    assert records[0].conditions["than_mjp_positions"] == "own"
+    for record in to_differences(first.rows, first.rows, SETTINGS, facts[0], facts[0]):
+        assert set(record.values.values()) == {0}
+    unread = Rows(np.arange(11) > 0, first.rows.values)
+    some = to_differences(first.rows, unread, SETTINGS, *facts)
+    assert {record.values["difference"] for record in some} == {0}
 
 
 @pytest.mark.unchecked

@@ -34,8 +34,9 @@ from mjp.data.decoding import View, reader
 from mjp.data.embedded import PHOTOGRAPHS, photograph
 from mjp.data.feed import worker_count
 from mjp.data.source import Subset
-from mjp.evaluate.jigsaw import RATIOS, JigsawScorer, JigsawSettings
-from mjp.evaluate.showing import show
+from mjp.evaluate.accuracy import JigsawScorer, images_shown
+from mjp.evaluate.config import EvalAccuracyOptions
+from mjp.evaluate.evaluation import gather
 from mjp.jigsaw import PatchGrid, sample_plan
 from mjp.models.config import MJPConfig
 from mjp.models.factory import wrap
@@ -94,8 +95,8 @@ def time_eval(options: BenchEvalOptions, run: Run) -> list[Record]:
     name = by_device(run, options.model, "deit_small_patch16_224", "deit_tiny_patch16_224")
     count = by_device(run, options.images, 8192, 64)
     precision = by_device(run, options.precision, "bf16", "fp32")
-    settings = JigsawSettings(RATIOS, options.draws, options.seed)
-    passes = 1 + len(RATIOS) * options.draws
+    settings = EvalAccuracyOptions(model=(name,), data="", draws=options.draws, seed=options.seed)
+    passes = images_shown(settings)
     workers = worker_count(options.workers)
     model = open_model(ModelName(name, name, RANDOM))
     subject = Subject.of(name, model, precision=precision).on(run.device)
@@ -108,12 +109,10 @@ def time_eval(options: BenchEvalOptions, run: Run) -> list[Record]:
             subject.answers(images)
 
     def evaluate(source: Any) -> None:
-        outputs = torch.arange(4)  # Of the folders of made-up pictures.
-        scorer = JigsawScorer(
-            subject, settings, len(source), outputs, run.team, batch=options.batch
-        )
-        show([scorer], reader(source, subject.view, run.team, workers), lambda _: None)
-        scorer.scores()
+        outputs = torch.arange(4, device=run.device)  # Of the folders of made-up pictures.
+        scorer = JigsawScorer(subject, settings, outputs, options.batch)
+        blocks = reader(source, subject.view, run.team, workers)
+        gather([scorer], blocks, len(source), run.team, lambda _: None)
 
     with tempfile.TemporaryDirectory() as folder, float32_precision(precision):
         distinct = min(count, DISTINCT)

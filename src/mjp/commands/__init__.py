@@ -24,12 +24,6 @@ VERBS = (
     _verb("demo", options.DemoOptions, "commands.demo"),
     _verb("train", options.TrainOptions, "commands.train"),
     _verb("check", options.CheckOptions, "commands.check"),
-    _verb("eval accuracy", options.EvalAccuracyOptions, "commands.eval_accuracy"),
-    _verb("eval corruptions", options.EvalCorruptionsOptions, "commands.eval_corruptions"),
-    _verb("eval imagenet-a", options.EvalNaturalOptions, "commands.eval_natural"),
-    _verb("eval imagenet-o", options.EvalOutliersOptions, "commands.eval_outliers"),
-    _verb("probe positions", options.ProbePositionsOptions, "commands.probe_positions"),
-    _verb("probe attention", options.ProbeAttentionOptions, "commands.probe_attention"),
     _verb("audit", AuditOptions, "commands.audit"),
     _verb("report", options.ReportOptions, "commands.report"),
 )

@@ -18,12 +18,12 @@ from mjp.commands.audit_pictures import Album, open_album
 from mjp.commands.audit_results import present
 from mjp.commands.audit_update import audit_update
 from mjp.commands.audit_work import Work, attack_all, recalled
-from mjp.commands.evaluating import check_crop, claim
+from mjp.commands.evaluating import claim
 from mjp.commands.terminal import choose_device, hardware, meter
 from mjp.core.errors import ConfigError
 from mjp.core.interruption import stop_requests
 from mjp.core.precision import float32_precision
-from mjp.core.ranges import check_count
+from mjp.core.ranges import check_count, check_crop
 from mjp.core.records import Record, Scalar, append_records, count_lines
 from mjp.core.seeds import generator_for
 from mjp.core.team import Team, joined

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mjp.commands.options import ModelOptions, Models
+from mjp.models.config import ModelOptions, Models
 
 DEFAULT_MODEL = "pretrained:mini-imagenet-mjp"
 DEFAULT_SIZE = (48, 48)

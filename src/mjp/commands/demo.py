@@ -13,22 +13,19 @@ from pathlib import Path
 import torch
 
 from mjp import __version__
-from mjp.commands import audit, eval_accuracy, probe_positions, train
+from mjp.commands import audit, train
 from mjp.commands.audit_options import DEFAULT_SIZE, AuditOptions
 from mjp.commands.demo_method import load_photograph, show_method
 from mjp.commands.demo_panels import show_panels
 from mjp.commands.evaluating import claim
-from mjp.commands.options import (
-    DemoOptions,
-    EvalAccuracyOptions,
-    ProbePositionsOptions,
-    TrainOptions,
-    Variant,
-)
+from mjp.commands.options import DemoOptions, TrainOptions, Variant
 from mjp.core.errors import ConfigError
 from mjp.core.interruption import StoppedError
 from mjp.core.ranges import check_ratio
 from mjp.core.records import Record, append_records
+from mjp.evaluate.accuracy import run_accuracy
+from mjp.evaluate.config import EvalAccuracyOptions, ProbePositionsOptions
+from mjp.evaluate.positions import run_positions
 from mjp.report.demo import METHOD_FILE, PANELS_FILE
 from mjp.report.glance import findings
 from mjp.report.runs import RECORDS, find_runs
@@ -262,7 +259,7 @@ def _model(data: str, variant: Variant, options: DemoOptions) -> str:
 def _evaluate(data: str, options: DemoOptions) -> None:
     out = _evaluated(options.out, data)
     shutil.rmtree(out, ignore_errors=True)  # Of a run that was stopped.
-    eval_accuracy.run(
+    run_accuracy(
         EvalAccuracyOptions(
             model=_models(data, options),
             data=data,
@@ -280,7 +277,7 @@ def _evaluate(data: str, options: DemoOptions) -> None:
 def _probe(options: DemoOptions) -> None:
     out = _probed(options.out)
     shutil.rmtree(out, ignore_errors=True)
-    probe_positions.run(
+    run_positions(
         ProbePositionsOptions(
             model=_models("positions", options), umap=False, seed=options.seed, out=out
         )

@@ -15,6 +15,14 @@ def check_ratio(name: str, value: float) -> None:
         raise ConfigError(f"{name} must be a number between 0 and 1, got {value!r}")
 
 
+def check_crop(value: float | None) -> None:
+    """Raises unless this is a share of an image that a crop can keep, or nothing."""
+    if value is not None:
+        check_ratio("crop", value)
+        if value < 0.1:
+            raise ConfigError(f"crop is between 0.1 and 1, got {value:g}")
+
+
 def check_at_least(name: str, value: float, least: float) -> None:
     """Raises unless the value is a finite number of at least `least`."""
     if not _is_number(value) or not least <= value < math.inf:

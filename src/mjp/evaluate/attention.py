@@ -1,16 +1,57 @@
 """Maps of the last self-attention: how much the class token looks at each patch, in each head."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from PIL import Image
 from torch import Tensor, nn
 
-from mjp.core.errors import UnsupportedModelError
+from mjp.core.errors import DataError, UnsupportedModelError
+from mjp.core.records import Record, Scalar
+from mjp.core.run import Run
+from mjp.data.source import Sample, pictures_under
+from mjp.evaluate.config import ProbeAttentionOptions
+from mjp.evaluate.evaluation import finish
+from mjp.evaluate.tables import PROBED_ATTENTION
 from mjp.jigsaw import PatchGrid
+from mjp.models.opening import open_models
+from mjp.models.subject import Subject
+
+
+def run_attention(options: ProbeAttentionOptions) -> None:
+    """`mjp probe attention`: looks, draws, prints how widely each model looks."""
+    files = _pictures(options.images)[: options.most]
+    with Run.open(options.out, device=options.device) as run:
+        subjects = []
+        for label, model in open_models(options.model, options.size).items():
+            last_attention(model)  # Raises for models without a global one.
+            subject = Subject.of(label, model, size=options.size, crop=options.crop)
+            subjects.append(subject.on(run.device))
+        looks: dict[str, dict[str, Look]] = {subject.label: {} for subject in subjects}
+        with run.progress("looking", len(files)) as advance:
+            for name, file in zip(_names(files), files, strict=True):
+                picture = _read(file)
+                for subject in subjects:
+                    looks[subject.label][name] = _look(subject, picture, run.device)
+                advance(1)
+        records = [
+            _record(subject, options.images, name, look.maps)
+            for subject in subjects
+            for name, look in looks[subject.label].items()
+        ]
+        finish(
+            run,
+            options,
+            run.write(*records),
+            PROBED_ATTENTION,
+            draw=lambda: _draw(run, looks),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,3 +160,92 @@ def _watched(attention: Any) -> Iterator[list[Tensor]]:
         hook.remove()
         if fused is not None:
             attention.fused_attn = fused
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """A picture as a model was shown it, in [0, 1], and where the model looked."""
+
+    picture: Float[np.ndarray, "height width 3"]
+    maps: AttentionMaps
+
+
+def _look(subject: Subject, picture: Image.Image, device: torch.device) -> Look:
+    levels = torch.as_tensor(subject.view.transform()(picture))
+    images = subject.normalized(levels[None].to(device))
+    grid = attention_grid(subject.model, subject.view.size)
+    shown = levels.permute(1, 2, 0).numpy() / 255
+    return Look(shown, attention_maps(subject.model, images, grid))
+
+
+def _record(subject: Subject, where: Path, name: str, maps: AttentionMaps) -> Record:
+    heads = maps.heads[0]
+    conditions: dict[str, Scalar] = {
+        **subject.facts(),
+        "data": str(where),
+        "image": name,
+        "query": maps.query,
+    }
+    values: dict[str, Scalar] = {
+        "heads": heads.shape[0],
+        "patches": heads[0].numel(),
+        "attention_on_patches": float(heads.sum(dim=(1, 2)).mean()),
+    }
+    for number, spread in enumerate(maps.spread()[0].tolist(), 1):
+        values[f"patches_seen_by_head_{number}"] = spread
+    return Record("probe attention", conditions, values)
+
+
+def _draw(run: Run, looks: Mapping[str, Mapping[str, Look]]) -> list[Path]:
+    from mjp.report.attention import draw_heads, draw_overview
+
+    pictures = {
+        label: {name: look.picture for name, look in named.items()}
+        for label, named in looks.items()
+    }
+    means = {
+        label: {name: look.maps.mean[0].cpu().numpy() for name, look in named.items()}
+        for label, named in looks.items()
+    }
+    paths = draw_overview(pictures, means, run.out)
+    names = list(next(iter(looks.values())))
+    with run.progress("drawing", len(names)) as advance:
+        for name in names:
+            shown = {label: named[name].picture for label, named in looks.items()}
+            heads = {
+                label: named[name].maps.heads[0].cpu().numpy() for label, named in looks.items()
+            }
+            paths += draw_heads(name, shown, heads, run.out, f"attention-{name}")
+            advance(1)
+    return paths
+
+
+def _pictures(where: Path) -> list[Path]:
+    where = where.expanduser()
+    if where.is_file():
+        return [where]
+    if not where.is_dir():
+        raise DataError(f"there is no picture or folder {where}")
+    files = pictures_under(where)
+    if not files:
+        raise DataError(f"{where} holds no pictures")
+    return files
+
+
+def _names(files: Sequence[Path]) -> list[str]:
+    """The files' names without their ends; numbered where one was there before."""
+    names: list[str] = []
+    for file in files:
+        name, number = file.stem, 2
+        while name in names:
+            name, number = f"{file.stem}-{number}", number + 1
+        names.append(name)
+    return names
+
+
+def _read(file: Path) -> Image.Image:
+    try:
+        return Sample(file, 0).decode()
+    except (DataError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"{file} {reason}") from error

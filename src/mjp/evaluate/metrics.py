@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Bool, Float
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 ALEXNET_ERRORS: Mapping[str, float] = MappingProxyType(
     {
@@ -82,21 +83,15 @@ def calibration_error(
 def average_precision(
     outlier_scores: Float[np.ndarray, " outliers"], inlier_scores: Float[np.ndarray, " inliers"]
 ) -> float:
-    """AUPR with outliers as the positive class: precision at each threshold, weighted by the
-    recall that it adds."""
-    found, false = _detections(outlier_scores, inlier_scores)
-    gained = np.diff(found, prepend=0) / len(outlier_scores)
-    return float(np.sum(gained * found / (found + false)))
+    """AUPR with outliers as the positive class."""
+    return float(average_precision_score(*_labelled(outlier_scores, inlier_scores)))
 
 
 def area_under_roc(
     outlier_scores: Float[np.ndarray, " outliers"], inlier_scores: Float[np.ndarray, " inliers"]
 ) -> float:
     """AUROC: the chance that an outlier scores higher than an inlier; equal scores count half."""
-    found, false = _detections(outlier_scores, inlier_scores)
-    recall = np.concatenate(([0.0], found / len(outlier_scores)))
-    alarm = np.concatenate(([0.0], false / len(inlier_scores)))
-    return float(np.trapezoid(recall, alarm))
+    return float(roc_auc_score(*_labelled(outlier_scores, inlier_scores)))
 
 
 def false_alarm_rate(
@@ -106,16 +101,11 @@ def false_alarm_rate(
 ) -> float:
     """FPR95: the share of inliers taken for outliers by the first threshold that finds 95 % of
     the outliers."""
-    found, false = _detections(outlier_scores, inlier_scores)
-    first = int(np.argmax(found >= recall * len(outlier_scores)))
-    return float(false[first] / len(inlier_scores))
+    threshold = np.sort(outlier_scores)[::-1][int(np.ceil(recall * len(outlier_scores))) - 1]
+    return float(np.mean(inlier_scores >= threshold))
 
 
-def _detections(outlier_scores: np.ndarray, inlier_scores: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Outliers found and inliers wrongly flagged, as the threshold falls past each score."""
-    scores = np.concatenate((outlier_scores, inlier_scores))
-    is_outlier = np.concatenate((np.ones(len(outlier_scores)), np.zeros(len(inlier_scores))))
-    order = np.argsort(-scores, kind="stable")
-    last_of_each = np.append(np.flatnonzero(np.diff(scores[order])), len(order) - 1)
-    found = np.cumsum(is_outlier[order])[last_of_each]
-    return found, last_of_each + 1 - found
+def _labelled(outlier_scores: np.ndarray, inlier_scores: np.ndarray) -> tuple[np.ndarray, ...]:
+    """1 for outliers and 0 for inliers; and the scores."""
+    labels = np.repeat((1, 0), (len(outlier_scores), len(inlier_scores)))
+    return labels, np.concatenate((outlier_scores, inlier_scores))

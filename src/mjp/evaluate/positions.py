@@ -1,8 +1,9 @@
 """What a table of position embeddings knows of the grid: regression, projections, spectrum."""
 
 import warnings
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,33 +13,101 @@ from sklearn.model_selection import KFold
 
 from mjp.core.errors import ConfigError
 from mjp.core.ranges import check_count
-from mjp.core.records import Scalar
+from mjp.core.records import Record, Scalar
+from mjp.core.run import Run
+from mjp.evaluate.config import ProbePositionsOptions
+from mjp.evaluate.evaluation import finish
+from mjp.evaluate.tables import PROBED_POSITIONS
 from mjp.jigsaw import PatchGrid
+from mjp.models.facts import model_facts
+from mjp.models.opening import open_models
+from mjp.models.surface import position_embeddings
 
 Projection = Literal["pca", "umap"]
 Table = Float[np.ndarray, "patches dim"]
 
 
-@dataclass(frozen=True)
-class PositionError:
-    """Mean absolute error of positions told from embeddings, over held-out patches.
+def run_positions(options: ProbePositionsOptions) -> None:
+    """`mjp probe`: what the position embeddings of models learned; measures, prints, draws."""
+    with Run.open(options.out, device="cpu", seed=options.seed) as run:
+        models = open_models(options.model, options.size)
+        tables: dict[str, np.ndarray] = {}
+        grids: dict[str, PatchGrid] = {}
+        for label, model in models.items():
+            try:
+                embeddings, grids[label] = position_embeddings(model)
+            except ConfigError as error:
+                raise ConfigError(f"{label}: {error}") from error
+            tables[label] = embeddings.double().numpy()
+        records = []
+        with run.progress("regressing", len(tables)) as advance:
+            for label, model in models.items():
+                records.append(_record(label, model, tables[label], grids[label], options))
+                advance(1)
+        finish(
+            run,
+            options,
+            run.write(*records),
+            PROBED_POSITIONS,
+            draw=lambda: _draw(run, tables, grids, options),
+        )
 
-    Args:
-        mean: over the seeds that divide patches into folds.
-        std: over the same; 0 for a single seed.
-    """
 
-    mean: float
-    std: float
+def _record(
+    label: str, model: Any, table: Table, grid: PatchGrid, options: ProbePositionsOptions
+) -> Record:
+    seeds = range(options.seed, options.seed + options.repeats)
+    conditions: dict[str, Scalar] = {
+        **model_facts(label, model),
+        "rows": grid.rows,
+        "cols": grid.cols,
+        "dim": table.shape[1],
+        "folds": options.folds,
+        "repeats": options.repeats,
+        "seed": options.seed,
+        "unit_1d": "patches",
+        "unit_2d": "cells of the grid",
+    }
+    values: dict[str, Scalar] = {**regress(table, grid, seeds, options.folds)}
+    middle = np.abs(np.arange(grid.num_patches) - (grid.num_patches - 1) / 2).mean()
+    row, col = grid.coordinates().numpy().T
+    both = (np.abs(row - row.mean()).mean() + np.abs(col - col.mean()).mean()) / 2
+    values |= {"mae_1d_of_the_middle": float(middle), "mae_2d_of_the_middle": float(both)}
+    values |= spectrum_values(spectrum(table))
+    values["mean_norm"] = float(np.linalg.norm(table, axis=1).mean())
+    return Record("probe positions", conditions, values)
 
 
-def regress(
-    table: Table, grid: PatchGrid, seeds: range, folds: int = 5
-) -> dict[str, PositionError]:
-    """Linear regression from embedding to position, cross-validated.
+def _draw(
+    run: Run,
+    tables: Mapping[str, Table],
+    grids: Mapping[str, PatchGrid],
+    options: ProbePositionsOptions,
+) -> list[Path]:
+    from mjp.report.positions import draw_projections, draw_similarity, draw_spectrum
 
-    `1d` is the patch's number (row times columns plus column), in patches; `row` and `col` are its
-    row and its column, in cells of the grid; `2d` is the error averaged over both.
+    methods: tuple[Projection, ...] = ("pca", "umap") if options.umap else ("pca",)
+    paths = []
+    with run.progress("projecting", 2 * len(methods) * len(tables)) as advance:
+        for method in methods:
+            for dimensions in (2, 3):
+                points = {}
+                for label, table in tables.items():
+                    points[label] = project(table, method, dimensions, options.seed)
+                    advance(1)
+                paths += draw_projections(points, grids, method, run.out)
+    maps = {label: similarity(table, grids[label]) for label, table in tables.items()}
+    paths += draw_similarity(maps, run.out)
+    shares = {label: spectrum(table) for label, table in tables.items()}
+    return paths + draw_spectrum(shares, run.out)
+
+
+def regress(table: Table, grid: PatchGrid, seeds: range, folds: int = 5) -> dict[str, float]:
+    """Linear regression from embedding to position, cross-validated: mean absolute errors over
+    held-out patches, their means and spreads over the seeds that divide patches into folds.
+
+    `mae_1d` is of the patch's number (row times columns plus column), in patches; `mae_row` and
+    `mae_col` of its row and its column, in cells of the grid; `mae_2d` averages over both.
     """
     check_count("folds", folds, 2)
     if grid.num_patches < folds:
@@ -49,14 +118,13 @@ def regress(
     place = grid.coordinates().double().numpy()
     target = np.concatenate([number, place], axis=1)
     errors = np.array([_held_out_errors(table, target, folds, seed) for seed in seeds])
-    one, row, col = errors.T
-    told = {"1d": one, "2d": (row + col) / 2, "row": row, "col": col}
-    return {name: _over_seeds(own) for name, own in told.items()}
-
-
-def _over_seeds(errors: Float[np.ndarray, " seeds"]) -> PositionError:
-    spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else 0.0
-    return PositionError(float(np.mean(errors)), spread)
+    in_order, row, col = errors.T
+    columns = {"1d": in_order, "2d": (row + col) / 2, "row": row, "col": col}
+    values = {}
+    for name, column in columns.items():
+        values[f"mae_{name}"] = float(np.mean(column))
+        values[f"mae_{name}_std"] = float(np.std(column, ddof=1)) if len(column) > 1 else 0.0
+    return values
 
 
 def _held_out_errors(

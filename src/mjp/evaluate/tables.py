@@ -1,8 +1,9 @@
 """What evaluations and probes look like: columns, figures and fixed texts, for every kind of
 record. Imports no torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mjp.core.records import Record, Scalar
 from mjp.report import paper
@@ -45,11 +46,13 @@ def _papers_jigsaw(record: Record) -> Scalar:
     return f"{row.consistency:.1f}{norm}"
 
 
-def _papers(value: Callable[[paper.Robustness], Scalar]) -> Callable[[Record], Scalar]:
-    """A function of a record that gives what the paper says of the robustness of its model."""
+def _paper(
+    row_of: Callable[[Mapping[str, Scalar]], Any], value: Callable[[Any], Scalar]
+) -> Callable[[Record], Scalar]:
+    """A function of a record that gives what a row of the paper says of its model."""
 
     def look(record: Record) -> Scalar:
-        row = paper.robustness(record.conditions)
+        row = row_of(record.conditions)
         return None if row is None else value(row)
 
     return look
@@ -60,15 +63,7 @@ def _papers_error(record: Record) -> Scalar:
     return row.errors.get(str(record.conditions.get("corruption"))) if row else None
 
 
-def _papers_top1(record: Record) -> Scalar:
-    row = paper.classification(record.conditions)
-    return None if row is None else row.top1
-
-
-def _papers_regression(record: Record) -> Scalar:
-    row = paper.regression(record.conditions)
-    if row is None:
-        return None
+def _regression(row: paper.Regression) -> Scalar:
     return ", ".join(f"{mean:.3f} ± {std:.3f}" for mean, std in (row.one, row.two))
 
 
@@ -114,7 +109,12 @@ ACCURACY = Table(
         Column("Images", "images"),
         _percent("Top-1, %", "top1"),
         _percent("Top-5, %", "top5"),
-        Column("Paper: top-1, %", _papers_top1, digits=1, optional=True),
+        Column(
+            "Paper: top-1, %",
+            _paper(paper.classification, lambda row: row.top1),
+            digits=1,
+            optional=True,
+        ),
     ),
 )
 JIGSAW = Table(
@@ -188,7 +188,7 @@ CORRUPTION_SUMMARY = Table(
         Column("mCE, %", "mce", interval=1, optional=True),
         Column(
             "Paper: mean error, mCE",
-            _papers(lambda row: f"{row.printed_mean:.1f}, {row.mce:.1f}"),
+            _paper(paper.robustness, lambda row: f"{row.printed_mean:.1f}, {row.mce:.1f}"),
             optional=True,
             note="The paper prints ten of the fifteen corruptions; for DeiT-S with MJP their mean "
             "is 43.2, not the 41.5 printed.",
@@ -207,7 +207,7 @@ NATURAL = Table(
         _percent("RMS calibration error, %", "calibration_error"),
         Column(
             "Paper: accuracy, AURRA",
-            _papers(lambda row: f"{row.imagenet_a:.1f}, {row.aurra:.1f}"),
+            _paper(paper.robustness, lambda row: f"{row.imagenet_a:.1f}, {row.aurra:.1f}"),
             optional=True,
         ),
     ),
@@ -224,7 +224,12 @@ OUTLIERS = Table(
         _percent("AUROC, %", "auroc"),
         _percent("FPR95, %", "fpr95"),
         Column("Accuracy on inliers, %", "inlier_accuracy"),
-        Column("Paper: AUPR, %", _papers(lambda row: row.aupr), digits=1, optional=True),
+        Column(
+            "Paper: AUPR, %",
+            _paper(paper.robustness, lambda row: row.aupr),
+            digits=1,
+            optional=True,
+        ),
     ),
 )
 POSITIONS = Table(
@@ -243,7 +248,7 @@ POSITIONS = Table(
             _joined("mae_1d_of_the_middle", "mae_2d_of_the_middle", digits=2),
         ),
         Column("Effective rank", "effective_rank", digits=1),
-        Column("Paper: 1-D, 2-D", _papers_regression, optional=True),
+        Column("Paper: 1-D, 2-D", _paper(paper.regression, _regression), optional=True),
     ),
     note="1-D in patches (row × columns + column); 2-D in cells of the grid, the mean of row and "
     "column.",

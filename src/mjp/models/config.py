@@ -4,7 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
+
+from tyro.conf import arg
 
 from mjp.core.errors import ConfigError
 from mjp.core.ranges import Shape, check_ratio
@@ -106,3 +108,20 @@ VARIANTS: Mapping[str, MJPConfig] = MappingProxyType(
     }
 )
 """The rows of the paper's ablation table; J is MJP."""
+
+Models = Annotated[tuple[str, ...], arg(metavar="MODEL [MODEL …]")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Which models are looked at, and how."""
+
+    model: Models
+    """A folder (of a training run, or written by mjp.save or timm), a timm name, hf-hub:NAME,
+    local-dir:PATH, or pretrained:NAME for a trained model of the package (mini-imagenet-plain,
+    mini-imagenet-mjp). NAME@FILE takes the weights from a file, LABEL=MODEL gives it a name in the
+    results. Several are set side by side."""
+    size: tuple[int, int] | None = None
+    """Height and width of the images, if not the model's own; position tables are resampled."""
+    json: bool = False
+    """Print records as JSON lines in place of tables."""

@@ -4,9 +4,9 @@ import math
 import os
 from dataclasses import dataclass
 
-from mjp.commands.options import Models
 from mjp.core.errors import ConfigError
 from mjp.core.ranges import check_count
+from mjp.models.config import Models
 
 SHORTEST_SIDE = 16
 """Pixels that a picture has at least in both directions."""

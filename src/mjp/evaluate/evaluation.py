@@ -1,0 +1,227 @@
+"""What evaluations have in common: models and images, rows of numbers for every image, results."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mjp.core.display import results
+from mjp.core.errors import DataError
+from mjp.core.precision import float32_precision
+from mjp.core.records import Record, Scalar
+from mjp.core.run import Run
+from mjp.core.seeds import generator_for
+from mjp.core.team import Team
+from mjp.data.decoding import Block, Decoder, Reader, View
+from mjp.data.feed import worker_count
+from mjp.data.opening import open_images
+from mjp.data.source import Source, drawn
+from mjp.evaluate.config import EvaluationOptions
+from mjp.models.config import ModelOptions
+from mjp.models.opening import open_models
+from mjp.models.subject import Subject, by_view
+from mjp.report.table import Section, to_terminal
+
+UNREADABLE = "unreadable.txt"
+"""Lists the images that were left out, a line each."""
+
+Advance = Callable[[int], None]
+"""Takes on how many images a model has run since."""
+
+
+class Scorer(Protocol):
+    """Runs a model on images and gives each of them a row of numbers."""
+
+    @property
+    def columns(self) -> int:
+        """How many numbers are in a row."""
+
+    @property
+    def passes(self) -> int:
+        """How often the model runs on each image."""
+
+    def score(self, block: Block, advance: Advance) -> Float[Tensor, "batch columns"]:
+        """The rows of a block of images; on the device, without waiting for it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What came out for every image, in the order of the data.
+
+    Args:
+        readable: False where the picture could not be read.
+    """
+
+    readable: Bool[np.ndarray, " images"]
+    values: Float[np.ndarray, "images columns"]
+
+    def read(self) -> Float[np.ndarray, "read columns"]:
+        """The rows of the images that could be read."""
+        if not self.readable.any():
+            raise DataError("not one of the images could be read")
+        return self.values[self.readable].astype(np.float64)
+
+    @property
+    def unreadable(self) -> int:
+        return int((~self.readable).sum())
+
+
+@torch.inference_mode()
+def gather(
+    scorers: Sequence[Scorer], blocks: Iterable[Block], images: int, team: Team, advance: Advance
+) -> list[Rows]:
+    """Shows every block to every scorer; the rows of each, over all processes.
+
+    Args:
+        images: how many there are, for all processes together.
+    """
+    # An image is scored by one process, so that the sum over all is exact.
+    dtype = torch.float32 if team.device.type == "mps" else torch.float64
+    tables = [
+        torch.zeros(images, 1 + scorer.columns, dtype=dtype, device=team.device)
+        for scorer in scorers
+    ]
+    for block in blocks:
+        first = int(block.indices[0])
+        for scorer, table in zip(scorers, tables, strict=True):
+            rows = scorer.score(block, advance)
+            table[first : first + len(rows), 0] = block.readable.to(dtype)
+            table[first : first + len(rows), 1:] = rows.to(dtype)
+    found = [team.total(table).cpu().numpy() for table in tables]
+    return [Rows(table[:, 0] > 0, table[:, 1:]) for table in found]
+
+
+@contextmanager
+def evaluation(options: EvaluationOptions, **more: Any) -> Iterator[tuple[Run, list[Subject]]]:
+    """Claims the folder for results, then opens the models.
+
+    Args:
+        more: how else the models are shown their images.
+    """
+    with Run.open(options.out, device=options.device, seed=options.seed) as run:
+        if run.leads:
+            (run.out / UNREADABLE).unlink(missing_ok=True)
+        yield (
+            run,
+            [
+                Subject.of(
+                    label,
+                    model,
+                    size=options.size,
+                    crop=options.crop,
+                    precision=options.precision,
+                    **more,
+                ).on(run.device, compiled=options.compile)
+                for label, model in open_models(options.model, options.size).items()
+            ],
+        )
+
+
+def open_source(options: EvaluationOptions) -> Source:
+    """The images asked for, as many as were asked for."""
+    return some_of(open_images(options.data, options.source, options.split), options)
+
+
+def some_of(source: Source, options: EvaluationOptions) -> Source:
+    """As many of the source's images as were asked for."""
+    return drawn(source, options.images, generator_for(options.seed, "images"))
+
+
+def batch_size(run: Run, options: EvaluationOptions) -> int:
+    """Most images in a forward pass."""
+    return options.batch or (256 if run.device.type == "cuda" else 32)
+
+
+def conditions_of(subject: Subject, data: str, options: EvaluationOptions) -> dict[str, Scalar]:
+    """What decides a model's numbers on this data."""
+    return {
+        "data": data,
+        "images_asked": options.images,
+        "seed": options.seed,
+        **subject.facts(),
+    }
+
+
+def measure(
+    run: Run,
+    subjects: Sequence[Subject],
+    source: Source,
+    options: EvaluationOptions,
+    what: str,
+    scorer: Callable[[Subject], Scorer],
+    decoder: Callable[[View], Decoder] | None = None,
+) -> Iterator[tuple[Subject, Rows]]:
+    """Shows all images to all models; yields what came out as soon as a model has seen everything.
+
+    Args:
+        what: what is going on, in words.
+        decoder: makes what is shown of a picture; by default the picture itself.
+    """
+    scorers = {subject.label: scorer(subject) for subject in subjects}
+    decode = decoder or (lambda view: Decoder(source, view.transform(), 0, replace=False))
+    for view, group in by_view(subjects).items():
+        chosen = [scorers[subject.label] for subject in group]
+        blocks = Reader(
+            source,
+            decode(view),
+            run.team,
+            worker_count(options.workers),
+            skip_corrupt=options.skip_corrupt,
+        )
+        total = blocks.own_images * sum(each.passes for each in chosen)
+        with float32_precision(options.precision), run.progress(what, total) as advance:
+            rows = gather(chosen, blocks, len(source), run.team, advance)
+        _list_unreadable(run, list(blocks.problems))
+        yield from zip(group, rows, strict=True)
+
+
+def _list_unreadable(run: Run, problems: list[str]) -> None:
+    problems = run.team.gathered(problems)
+    if not run.leads or not problems:
+        return
+    file = run.out / UNREADABLE
+    known = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    lines = dict.fromkeys([*known, *problems])
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def finish(
+    run: Run,
+    options: ModelOptions,
+    records: Sequence[Record],
+    section: Section,
+    notes: Sequence[str] = (),
+    draw: Callable[[], list[Path]] | None = None,
+) -> None:
+    """Prints the tables, or for `--json` the records; last draws the figures.
+
+    Args:
+        notes: stand below the tables.
+        draw: draws what the section does not draw of records alone.
+    """
+    if not run.leads:
+        return
+    if (run.out / UNREADABLE).exists():
+        count = len((run.out / UNREADABLE).read_text(encoding="utf-8").splitlines())
+        left_out = f"{count} images could not be read and were left out: {run.out / UNREADABLE}"
+        notes = [*notes, left_out]
+    for record in records if options.json else ():
+        print(record.to_json(), flush=True)
+    for table in () if options.json else section.tables:
+        if (filled := table.fill(records)) is not None:
+            results().print(to_terminal(filled))
+    for note in notes:
+        print(note, file=sys.stderr if options.json else sys.stdout, flush=True)
+    paths = [path for figure in section.figures for path in figure.draw(records, run.out)]
+    paths += draw() if draw else []
+    for path in () if options.json else paths:
+        print(f"figure: {path}")
+    if not options.json:
+        print(f"records: {run.records_file}")
