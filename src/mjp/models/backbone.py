@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
+from timm.layers import resample_abs_pos_embed
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -18,6 +19,7 @@ from mjp.models.locator import Locator, known_share, localization_loss
 
 # The adapters are mixed into timm's classes, whose attributes a type checker cannot know.
 TimmModel: Any = nn.Module
+PREFIX_TOKENS = ("cls_token", "dist_token", "reg_token")
 
 
 class MJPBackbone(TimmModel):
@@ -26,7 +28,7 @@ class MJPBackbone(TimmModel):
     The model never draws randomness by itself: a forward call does what its plan says.
     """
 
-    timm_class: ClassVar[type[nn.Module]]
+    timm_class: ClassVar[Any]
     """The class of timm's that is adapted."""
     timm_modules: ClassVar[tuple[str, ...]]
     """The modules of timm whose architectures are of that class."""
@@ -72,15 +74,12 @@ class MJPBackbone(TimmModel):
         self.mjp_arguments = {}
         self._prepare_positions()
         table = self.position_table()
-        self.unknown_position = None
-        self.locator = None
-        if table is not None:
-            dim = table.shape[1]
-            if config.positions == "unknown":
-                self.unknown_position = nn.Parameter(table.new_empty(1, 1, dim))
-            if config.localization is not None:
-                self.locator = Locator(config.localization, dim).to(table.device, table.dtype)
-                self.locator.train(self.training)
+        self.unknown_position = self.locator = None
+        if table is not None and config.positions == "unknown":
+            self.unknown_position = nn.Parameter(table.new_empty(1, 1, table.shape[1]))
+        if table is not None and config.localization is not None:
+            locator = Locator(config.localization, table.shape[1])
+            self.locator = locator.to(table.device, table.dtype).train(self.training)
         self._init_added()
 
     def _init_added(self) -> None:
@@ -137,6 +136,26 @@ class MJPBackbone(TimmModel):
     def num_feature_maps(cls, arguments: Mapping[str, Any]) -> int:
         """As many of the last feature maps as timm's own models give by default."""
         return 3
+
+    def prepare(self, images: Tensor, plan: JigsawPlan | None) -> tuple[Any, Tensor]:
+        """The model and the images that timm's methods are given for the jigsaw of a plan."""
+        raise NotImplementedError
+
+    def forward_features(
+        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
+    ) -> Tensor:
+        """timm's; with a plan, token i is that of patch plan.source[i]."""
+        check_plan(plan, args)
+        model, x = self.prepare(x, plan)
+        return self.timm_class.forward_features(model, x, *args, **kwargs)
+
+    def forward_intermediates(
+        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
+    ) -> Any:
+        """timm's; with a plan, place i of a feature map is that of patch plan.source[i]."""
+        check_plan(plan, args)
+        model, x = self.prepare(x, plan)
+        return self.timm_class.forward_intermediates(model, x, *args, **kwargs)
 
     def draw_plan(
         self, images: Float[Tensor, "batch chan height width"], generator: torch.Generator
@@ -234,6 +253,60 @@ class MJPBackbone(TimmModel):
         return "; ".join(parts)
 
 
+class PositionTables(MJPBackbone):
+    """For a backbone with tables of absolute positions, each for one grid of patches."""
+
+    pos_embed: Any
+
+    @property
+    def num_placed_prefix(self) -> int:
+        """How many tokens before those of the patches have a row of their own in the tables."""
+        return 0
+
+    def position_table(self) -> Float[Tensor, "patches dim"] | None:
+        return None if self.pos_embed is None else self.pos_embed[0, self.num_placed_prefix :]
+
+    def position_grid(self) -> PatchGrid:
+        return PatchGrid(*self.patch_embed.grid_size)
+
+    def resample(self, table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+        """A table of positions on another grid."""
+        return resample_abs_pos_embed(
+            table, new_size=new, old_size=old, num_prefix_tokens=self.num_placed_prefix
+        )
+
+    def set_input_size(self, *args: Any, **kwargs: Any) -> None:
+        """timm's resizing of the position table, for all tables; the unknown row stays."""
+        old = self.patch_embed.grid_size
+        tables = {name: getattr(self, name, None) for name in ("pos_embed", "index_embed")}
+        super().set_input_size(*args, **kwargs)
+        new = self.patch_embed.grid_size
+        # timm leaves a table alone that has as many rows as before, though they may lie otherwise.
+        for name, table in tables.items():
+            if table is not None and new != old:
+                setattr(self, name, nn.Parameter(self.resample(table.data, old, new)))
+
+    def resize_table(self, state: dict[str, Tensor], name: str, grid: PatchGrid | None) -> None:
+        """Resamples a table of positions among weights that is for another grid than the model's.
+
+        A table whose grid is neither known nor square, or that has other rows for class or register
+        tokens than the model's, is left as it is, to be reported by its shape.
+        """
+        table, own, placed = state.get(name), getattr(self, name, None), self.num_placed_prefix
+        if table is None or own is None or table.dim() != 3:
+            return
+        prefix = [state[key].shape[1] for key in PREFIX_TOKENS if key in state]
+        if placed not in (0, sum(prefix)):
+            return
+        patches = table.shape[1] - placed
+        side = math.isqrt(max(0, patches))
+        if grid is None and side * side == patches > 0 and table.shape != own.shape:
+            grid = PatchGrid(side, side)
+        if grid is not None and grid.num_patches == patches and grid != self.position_grid():
+            size = self.patch_embed.grid_size
+            state[name] = self.resample(table, (grid.rows, grid.cols), size)
+
+
 class PixelJigsaw(MJPBackbone):
     """For a backbone that can see where a patch lies without being told its position."""
 
@@ -248,6 +321,12 @@ class PixelJigsaw(MJPBackbone):
     def grid_of(self, images: Float[Tensor, "batch chan height width"]) -> PatchGrid:
         return PatchGrid.of(images.shape[2], images.shape[3], self.patch_shape())
 
+    def prepare(self, images: Tensor, plan: JigsawPlan | None) -> tuple[Any, Tensor]:
+        if plan is None:
+            return self, images
+        plan.check_fits(images.shape[0], self.grid_of(images), images.device)
+        return self, plan.apply(images)
+
     def forward(
         self,
         x: Float[Tensor, "batch chan height width"],
@@ -257,26 +336,7 @@ class PixelJigsaw(MJPBackbone):
     ) -> Any:
         """timm's forward pass; with a plan, of the jigsaw."""
         check_images(x)
-        check_plan(plan, args)
         return self.forward_head(self.forward_features(x, *args, plan=plan, **kwargs))
-
-    def forward_features(
-        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
-    ) -> Tensor:
-        check_plan(plan, args)
-        return super().forward_features(self._shuffled(x, plan), *args, **kwargs)
-
-    def forward_intermediates(
-        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
-    ) -> Any:
-        check_plan(plan, args)
-        return super().forward_intermediates(self._shuffled(x, plan), *args, **kwargs)
-
-    def _shuffled(self, images: Tensor, plan: JigsawPlan | None) -> Tensor:
-        if plan is None:
-            return images
-        plan.check_fits(images.shape[0], self.grid_of(images), images.device)
-        return plan.apply(images)
 
 
 class Rebound:
@@ -297,15 +357,13 @@ class Rebound:
 
 def check_images(images: Tensor) -> None:
     """Raises unless this is a batch of images in floating point."""
-    if not isinstance(images, Tensor):
-        raise ConfigError(f"images must be a torch tensor, got {type(images).__name__}")
-    if images.dim() != 4:
+    if not isinstance(images, Tensor) or images.dim() != 4 or not images.is_floating_point():
+        given = type(images).__name__
+        if isinstance(images, Tensor):
+            given = f"{images.dtype} of shape {tuple(images.shape)}"
         raise ConfigError(
-            f"images must be of shape (batch, chan, height, width), got {tuple(images.shape)}"
-        )
-    if not images.is_floating_point():
-        raise ConfigError(
-            f"images must be in floating point, got {images.dtype}; scale and normalize them first"
+            "images must be a torch tensor in floating point, of shape (batch, chan, height, "
+            f"width); got {given}"
         )
 
 
@@ -324,37 +382,19 @@ class PatchProjection(nn.Conv2d):
     for training, where bit-equality with timm is not asked for.
     """
 
-    @classmethod
-    def of(cls, convolution: nn.Conv2d) -> "PatchProjection":
-        """This class in place of the convolution's own, with its very parameters."""
-        with torch.device("meta"):
-            projection = cls(
-                convolution.in_channels,
-                convolution.out_channels,
-                convolution.kernel_size,  # type: ignore[arg-type]
-                convolution.stride,  # type: ignore[arg-type]
-                bias=convolution.bias is not None,
-            )
-        projection.weight, projection.bias = convolution.weight, convolution.bias
-        return projection
-
     def forward(
         self, images: Float[Tensor, "batch chan height width"]
     ) -> Float[Tensor, "batch dim rows cols"]:
-        batch, chan, height, width = images.shape
         high, wide = self.kernel_size
-        rows, cols = height // high, width // wide
-        whole = images[:, :, : rows * high, : cols * wide]
-        patches = whole.reshape(batch, chan, rows, high, cols, wide).permute(0, 2, 4, 1, 3, 5)
-        flat = patches.reshape(batch * rows * cols, chan * high * wide)
-        embedded = F.linear(flat, self.weight.flatten(1), self.bias)
-        return embedded.reshape(batch, rows, cols, self.out_channels).permute(0, 3, 1, 2)
+        rows, cols = images.shape[2] // high, images.shape[3] // wide
+        patches = PatchGrid(rows, cols).split(images[:, :, : rows * high, : cols * wide])
+        embedded = F.linear(patches.flatten(0, 1).flatten(1), self.weight.flatten(1), self.bias)
+        return embedded.reshape(len(images), rows, cols, -1).permute(0, 3, 1, 2)
 
 
 def with_fast_patches(model: Any) -> Any:
     """The model, its patches projected by a product where it has such a projection."""
-    embedding: Any = getattr(model, "patch_embed", None)
-    projection = getattr(embedding, "proj", None)
+    projection = getattr(getattr(model, "patch_embed", None), "proj", None)
     if type(projection) is nn.Conv2d and projection.stride == projection.kernel_size:
-        embedding.proj = PatchProjection.of(projection)
+        projection.__class__ = PatchProjection
     return model

@@ -22,20 +22,21 @@ from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
 from mjp.jigsaw.grid import pair_of_sides
 from mjp.models.backbone import MJPBackbone
 from mjp.models.config import MJPConfig
-from mjp.models.factory import MJPFeatures, build
+from mjp.models.factory import build
 from mjp.models.vit import PrefixBlock
-from mjp.models.weights import CONFIG_NAME, PREFIX, WEIGHTS_NAME, Head, load_strictly, read_state
+from mjp.models.weights import (
+    CONFIG_NAME,
+    PREFIX,
+    WEIGHTS_NAME,
+    Head,
+    load_strictly,
+    read_config,
+    read_state,
+)
 
-_NOT_ARCHITECTURE = frozenset(
-    [
-        "training",
-        "grad_checkpointing",
-        "distilled_training",
-        "drop_prob",
-        "p",
-        "fused_attn",
-        "target_shift_size",
-    ]
+_NOT_ARCHITECTURE = (
+    *("training", "grad_checkpointing", "distilled_training", "drop_prob", "p", "fused_attn"),
+    "target_shift_size",
 )
 """Attributes that do not change what a model computes in evaluation, but for rounding."""
 
@@ -57,17 +58,14 @@ def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") ->
             it is; `mjp.load` then gives a model in single precision again.
     """
     if precision not in get_args(Precision):
-        raise ConfigError(
-            f"precision must be one of {', '.join(get_args(Precision))}; got {precision!r}"
-        )
+        choices = ", ".join(get_args(Precision))
+        raise ConfigError(f"precision must be one of {choices}; got {precision!r}")
     if not isinstance(model, MJPBackbone):
         inner = next(
             (name for name in ("module", "_orig_mod", "model") if hasattr(model, name)), ""
         )
-        hint = f"; this one holds a model in its .{inner}" if inner else "; see mjp.wrap"
-        if isinstance(model, MJPFeatures):
-            hint = ", whose unused layers are gone; save the model before it is made one"
-        raise ConfigError(f"mjp.save writes wrapped models, not a {type(model).__name__}{hint}")
+        hint = f"this one holds a model in its .{inner}" if inner else "see mjp.wrap"
+        raise ConfigError(f"mjp.save writes wrapped models, not a {type(model).__name__}; {hint}")
     arguments = _describe(model)
     folder = Path(path)
     unfinished = folder / ".part"  # A killed writer leaves nothing elsewhere.
@@ -76,8 +74,7 @@ def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") ->
     if precision == "fp16":
         tensors = {name: _halved(name, tensor) for name, tensor in tensors.items()}
         notes["stored_precision"] = precision
-    table = model.position_table()
-    if table is not None:
+    if model.position_table() is not None:
         grid = model.position_grid()
         notes["position_grid"] = [grid.rows, grid.cols]
     try:
@@ -115,20 +112,39 @@ def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
             f"'local-dir:{path}', pretrained=True, features_only=True)"
         )
     folder = Path(path)
-    architecture, pretrained_cfg, saved, rounded = _read_config(folder)
-    config = MJPConfig.from_dict(saved.pop("mjp"))
+    content = read_config(folder)
+    architecture = content["architecture"]
+    if not architecture.startswith(PREFIX):
+        raise CheckpointError(f"{folder} is of {architecture!r}, which is no model of mjp")
+    try:
+        saved = dict(content["model_args"])
+        config = dict(saved.pop("mjp"))
+        pretrained_cfg = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in content["pretrained_cfg"].items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{folder / CONFIG_NAME} is not the configuration of a model ({error!r})"
+        ) from error
     img_size = arguments.pop("img_size", None)
     try:
-        model = build(architecture, config, pretrained_cfg=pretrained_cfg, **{**saved, **arguments})
+        model = build(
+            architecture.removeprefix(PREFIX),
+            MJPConfig.from_dict(config),
+            pretrained_cfg={**pretrained_cfg, "architecture": architecture},
+            **{**saved, **arguments},
+        )
     except (TypeError, AssertionError) as error:
         raise CheckpointError(
             f"{folder} cannot be built as {architecture} with {saved | arguments}: {error}"
         ) from error
     state = read_state(folder)
     load_strictly(model, state, folder, head)
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if name in state and not rounded:
-            tensor.data = tensor.data.to(state[name].dtype)
+    if "stored_precision" not in content:
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if name in state:
+                tensor.data = tensor.data.to(state[name].dtype)
     if img_size is not None:
         if not hasattr(model, "set_input_size"):
             raise ConfigError(f"{architecture} takes images of any size; leave img_size out")
@@ -148,34 +164,6 @@ def _halved(name: str, tensor: Tensor) -> Tensor:
     return half
 
 
-def _read_config(folder: Path) -> tuple[str, dict[str, Any], dict[str, Any], bool]:
-    """Architecture, what it says of itself, arguments, and whether its weights were rounded."""
-    file = folder / CONFIG_NAME
-    if not file.is_file():
-        raise CheckpointError(
-            f"there is no {CONFIG_NAME} in {folder}; mjp.load reads folders that mjp.save wrote, "
-            "mjp.load_weights reads files of weights"
-        )
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        architecture = content["architecture"]
-        arguments = dict(content["model_args"])
-        arguments["mjp"] = dict(arguments["mjp"])
-        pretrained_cfg = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in content["pretrained_cfg"].items()
-        }
-        rounded = "stored_precision" in content
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{file} is not the configuration of a model that mjp.save wrote ({error!r})"
-        ) from error
-    if not isinstance(architecture, str) or not architecture.startswith(PREFIX):
-        raise CheckpointError(f"{file} is of {architecture!r}, which is no model of mjp")
-    pretrained_cfg["architecture"] = architecture
-    return architecture.removeprefix(PREFIX), pretrained_cfg, arguments, rounded
-
-
 def _describe(model: MJPBackbone) -> dict[str, Any]:
     """The arguments that build this model again; an error if there are none we know of."""
     architecture = (getattr(model, "pretrained_cfg", None) or {}).get("architecture", "")
@@ -188,68 +176,51 @@ def _describe(model: MJPBackbone) -> dict[str, Any]:
     always = ("num_classes", "img_size", "in_chans")
     arguments = {**model.mjp_arguments, **{name: live[name] for name in always if name in live}}
     try:
-        twin = _twin(model, architecture, arguments)
-        for _ in range(2):  # Twice, because one argument may change the default of another.
+        for _ in range(3):  # Again, because one argument may change the default of another.
+            with torch.device("meta"):
+                name = architecture.removeprefix(PREFIX)
+                twin = build(name, model.mjp_config, **arguments)
             built = twin.timm_arguments()
-            told = {name: value for name, value in live.items() if value != built.get(name)}
-            if told:
-                arguments |= told
-                twin = _twin(model, architecture, arguments)
+            changed = {name: value for name, value in live.items() if value != built.get(name)}
+            if not changed:
+                break
+            arguments |= changed
         json.dumps(arguments)
     except (UnsupportedModelError, ConfigError, TypeError, AssertionError) as error:
         raise CheckpointError(f"this model cannot be described in a file: {error}") from error
-    difference = _first_difference(model, twin)
-    if difference:
+    (parts, settings), (built_parts, built_settings) = _signature(model), _signature(twin)
+    different = [
+        f"{name} is {parts.get(name)}, not {built_parts.get(name)}"
+        for name in parts | built_parts
+        if parts.get(name) != built_parts.get(name)
+    ]
+    different += [
+        f"{name} is {value!r}, not {built_settings[name]!r}"
+        for name, value in settings.items()
+        if value != built_settings.get(name, value)
+    ]
+    if different:
         raise CheckpointError(
-            f"built again as {architecture} with {arguments}, the model would differ: {difference}."
-            " A model made with mjp.create_model records its arguments; a new head is made with "
-            "model.reset_classifier(num_classes)"
+            f"built again as {architecture} with {arguments}, the model would differ: "
+            f"{', '.join(different[:5])}. A model made with mjp.create_model records its arguments;"
+            " a new head is made with model.reset_classifier(num_classes)"
         )
     return arguments
 
 
-def _twin(model: MJPBackbone, architecture: str, arguments: dict[str, Any]) -> MJPBackbone:
-    """What these arguments build, without its weights."""
-    with torch.device("meta"):
-        return build(architecture.removeprefix(PREFIX), model.mjp_config, **arguments)
-
-
-def _first_difference(model: nn.Module, twin: nn.Module) -> str | None:
-    """What two models differ in, weights and training behaviour aside; None if in nothing."""
-    shapes = [{key: tuple(t.shape) for key, t in one.state_dict().items()} for one in (model, twin)]
-    if shapes[0] != shapes[1]:
-        names = sorted(
-            key for key in shapes[0] | shapes[1] if shapes[0].get(key) != shapes[1].get(key)
-        )
-        return f"in {', '.join(names[:5])}"
-    theirs = dict(twin.named_modules())
-    for name, module in model.named_modules():
-        other = theirs.get(name)
-        if other is None or not _same_type(module, other):
-            return f"{name} is {type(module).__name__}, not {type(other).__name__}"
-        attributes = _plain_attributes(other)
-        for key, value in _plain_attributes(module).items():
-            if key in attributes and value != attributes[key]:
-                return f"{name}.{key} is {value!r}, not {attributes[key]!r}"
-    return None
-
-
-def _same_type(module: nn.Module, other: nn.Module) -> bool:
-    """Whether two modules compute the same in evaluation: dropout is an identity there."""
+def _signature(model: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What decides what a model computes in evaluation: its tensors and modules, their settings."""
+    parts: dict[str, Any] = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    settings: dict[str, Any] = {}
     alike: dict[type, type] = {nn.SyncBatchNorm: nn.BatchNorm2d, PrefixBlock: Block}
-    kinds = [alike.get(type(one), type(one)) for one in (module, other)]
-    passing = any("Drop" in kind.__name__ for kind in kinds)
-    return kinds[0] is kinds[1] or passing
-
-
-def _plain_attributes(module: nn.Module) -> dict[str, Any]:
-    return {
-        key: value
-        for key, value in vars(module).items()
-        if isinstance(value, (bool, int, float, str, tuple))
-        and not key.startswith("_")
-        and key not in _NOT_ARCHITECTURE
-    }
+    for name, module in model.named_modules():
+        kind = alike.get(type(module), type(module)).__name__
+        parts[name] = "Identity" if "Drop" in kind else kind  # The same in evaluation.
+        for key, value in vars(module).items():
+            plain = isinstance(value, (bool, int, float, str, tuple)) and not key.startswith("_")
+            if plain and key not in _NOT_ARCHITECTURE:
+                settings[f"{name}.{key}"] = value
+    return parts, settings
 
 
 def pretrained(name: str, *, head: Head = "load", **arguments: Any) -> Any:
@@ -272,13 +243,12 @@ def pretrained_names() -> list[str]:
 def pretrained_folder(name: str) -> Path:
     """Where a model of the package lies."""
     names = pretrained_names()
-    if name in names:
-        return FOLDER / name
-    close = difflib.get_close_matches(name, names, n=2)
-    hint = f"; did you mean {' or '.join(close)}?" if close else ""
-    raise ConfigError(
-        f"mjp has no trained model named {name!r}{hint} (there is {', '.join(names)})"
-    )
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=2) or names
+        raise ConfigError(
+            f"mjp has no trained model named {name!r}; did you mean {' or '.join(close)}?"
+        )
+    return FOLDER / name
 
 
 def pack(source: str | Path, name: str) -> None:

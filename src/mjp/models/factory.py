@@ -11,7 +11,6 @@ from typing import Any
 
 import timm
 import torch
-from jaxtyping import Float
 from timm.layers import Format
 from timm.models import (
     build_model_with_cfg,
@@ -45,8 +44,8 @@ ADAPTERS: tuple[type[MJPBackbone], ...] = (
 default_cfgs: dict[str, Any] = {}
 """Read by timm's `register_model`: where the weights of each name are."""
 
-_NOT_OF_THE_MODEL = frozenset(
-    ["pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "features_only", "out_indices"]
+_NOT_OF_THE_MODEL = (
+    *("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "features_only", "out_indices"),
 )
 """Arguments that do not say what the model is."""
 
@@ -64,13 +63,12 @@ def wrap(model: nn.Module, config: MJPConfig | None = None) -> MJPBackbone:
     adapter = next((one for one in ADAPTERS if one.timm_class is type(model)), None)
     if adapter is None:
         raise UnsupportedModelError(
-            f"mjp has no adapter for {type(model).__module__}.{type(model).__qualname__}; "
-            f"supported are timm's {_supported()}"
+            f"mjp has no adapter for {type(model).__qualname__}; supported are timm's {_supported()}"
         )
     wrapped = adapter.of(model, config)
-    pretrained_cfg = getattr(model, "pretrained_cfg", None) or {}
-    if architecture := pretrained_cfg.get("architecture"):
-        wrapped.pretrained_cfg = {**pretrained_cfg, "architecture": PREFIX + architecture}
+    described = getattr(model, "pretrained_cfg", None) or {}
+    if architecture := described.get("architecture"):
+        wrapped.pretrained_cfg = {**described, "architecture": PREFIX + architecture}
         wrapped.default_cfg = wrapped.pretrained_cfg
     return wrapped
 
@@ -107,19 +105,17 @@ def create_model(
 def build(architecture: str, config: MJPConfig, pretrained: bool = False, **arguments: Any) -> Any:
     """Builds a wrapped model the way timm builds its own, features_only and loading included."""
     adapter = check_supported(architecture)
-    for name, instead in (
-        ("checkpoint_path", "load the file with mjp.load_weights"),
-        ("mjp", "pass the configuration as config"),
-    ):
+    for name in ("checkpoint_path", "mjp"):
         if name in arguments:
-            raise ConfigError(f"{name} is no argument here; {instead}")
+            raise ConfigError(
+                f"{name} is no argument here: load a file with mjp.load_weights, and pass the "
+                "configuration as config"
+            )
     small_stem = arguments.get("small_stem", False)
-    if not isinstance(small_stem, bool):
-        raise ConfigError(f"small_stem must be true or false, got {small_stem!r}")
-    if small_stem and adapter is not MJPResNet:
+    if not isinstance(small_stem, bool) or (small_stem and adapter is not MJPResNet):
         raise ConfigError(
-            f"small_stem is for ResNets, and {architecture} is none; leave it out, and give "
-            "img_size and patch_size or window_size to fit small images"
+            f"small_stem={small_stem!r} does not fit {architecture}: it is true or false, and for "
+            "ResNets alone; give others img_size and patch_size or window_size for small images"
         )
     recorded = {key: value for key, value in arguments.items() if key not in _NOT_OF_THE_MODEL}
 
@@ -167,15 +163,13 @@ class MJPFeatures(FeatureGetterNet):
         """Names of parameters without weight decay, as they are called here."""
         return {f"model.{name}" for name in self.model.no_weight_decay()}
 
-    def draw_plan(
-        self, images: Float[Tensor, "batch chan height width"], generator: torch.Generator
-    ) -> Any:
+    def draw_plan(self, images: Tensor, generator: torch.Generator) -> JigsawPlan | None:
         """A plan for this batch by the model's configuration, or None."""
-        return self.model.draw_plan(images, generator)
+        return self.model.draw_plan(images, generator)  # type: ignore[no-any-return]
 
-    def localization_loss(self, plan: JigsawPlan | None) -> Float[Tensor, ""]:
+    def localization_loss(self, plan: JigsawPlan | None) -> Tensor:
         """DAL of the model's position table."""
-        return self.model.localization_loss(plan)
+        return self.model.localization_loss(plan)  # type: ignore[no-any-return]
 
 
 def check_supported(architecture: str) -> type[MJPBackbone]:
@@ -202,10 +196,7 @@ def _timm_modules() -> list[str]:
 
 
 def _supported() -> str:
-    families: dict[str, list[str]] = {}
-    for adapter in ADAPTERS:
-        families.setdefault(adapter.family, []).append(adapter.timm_class.__name__)
-    return ", ".join(f"{family} ({', '.join(names)})" for family, names in families.items())
+    return ", ".join(dict.fromkeys(adapter.family for adapter in ADAPTERS))
 
 
 def _register(architecture: str, configs: Any) -> None:
@@ -230,7 +221,6 @@ def _register(architecture: str, configs: Any) -> None:
 
 
 for _module in _timm_modules():
+    _configs = import_module(f"timm.models.{_module}").default_cfgs
     for _architecture in list_models(module=_module):
-        _register(
-            _architecture, import_module(f"timm.models.{_module}").default_cfgs.get(_architecture)
-        )
+        _register(_architecture, _configs.get(_architecture))

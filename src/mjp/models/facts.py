@@ -132,19 +132,17 @@ def _matched(
     found = {name: known.get(name) or known.get(_plain(name), []) for name in classes}
     unknown = [name for name, numbers in found.items() if not numbers]
     unclear = [name for name, numbers in found.items() if len(numbers) > 1]
+    outputs = [numbers[0] for numbers in found.values() if numbers]
+    problem = ""
     if unknown:
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-        raise DataError(
-            f"{data} has classes that are none of {what}: {', '.join(unknown[:5])}{more}"
-        )
-    if unclear:
-        raise DataError(
-            f"{data}: the name {unclear[0]!r} stands for several of {what}; name the classes by "
-            "their WordNet numbers"
-        )
-    outputs = [numbers[0] for numbers in found.values()]
-    if len(set(outputs)) < len(outputs):
-        raise DataError(f"{data} has two classes that stand for the same one of {what}")
+        problem = f"classes that are none of {what}: {', '.join(unknown[:5])}{more}"
+    elif unclear:
+        problem = f"the name {unclear[0]!r}, which is that of several of {what}"
+    elif len(set(outputs)) < len(outputs):
+        problem = f"two classes that stand for the same one of {what}"
+    if problem:
+        raise DataError(f"{data} has {problem}; WordNet numbers name classes of ImageNet for sure")
     return torch.tensor(outputs)
 
 
@@ -153,17 +151,15 @@ def _imagenet() -> dict[str, list[int]]:
     """ImageNet's classes by WordNet number, and by each of their names."""
     info = ImageNetInfo()
     known: dict[str, list[int]] = {}
-    for number, synset in enumerate(info.label_names()):
-        known[synset] = [number]
-    described = [text.split(",") for text in info.label_descriptions()]
-    for number, names in enumerate(described):
-        for name in {_plain(part) for part in (",".join(names), *names)}:
-            known.setdefault(name, []).append(number)
     first: dict[str, list[int]] = {}
-    for number, names in enumerate(described):
+    for number, text in enumerate(info.label_descriptions()):
+        names = text.split(",")
+        for name in {_plain(part) for part in (text, *names)}:
+            known.setdefault(name, []).append(number)
         first.setdefault(_plain(names[0]), []).append(number)
+    synsets = {synset: [number] for number, synset in enumerate(info.label_names())}
     # A missile is a missile, though a projectile may be called one too.
-    return known | {name: numbers for name, numbers in first.items() if len(numbers) == 1}
+    return {**synsets, **known, **{name: one for name, one in first.items() if len(one) == 1}}
 
 
 def _plain(name: str) -> str:

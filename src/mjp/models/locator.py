@@ -20,14 +20,11 @@ class Locator(nn.Module):
     def __init__(self, kind: Localization, dim: int) -> None:
         super().__init__()
         self.kind = kind
+        self.layers: nn.Module = nn.Identity()
         if kind == "mlp":
-            self.layers: nn.Module = nn.Sequential(
-                nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 2)
-            )
+            self.layers = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 2))
         elif kind == "linear":
             self.layers = nn.Linear(dim, 2)
-        else:
-            self.layers = nn.Identity()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -2,9 +2,7 @@
 
 import difflib
 import importlib
-import json
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import timm
 import torch
 from timm.models import split_model_name_tag
-from torch import Tensor, nn
+from torch import nn
 
 from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
 from mjp.core.seeds import seed_for
@@ -20,7 +18,14 @@ from mjp.models.backbone import MJPBackbone
 from mjp.models.checkpoint import load, pretrained, pretrained_names
 from mjp.models.config import VARIANTS, MJPConfig
 from mjp.models.factory import create_model, wrap
-from mjp.models.weights import CONFIG_NAME, PREFIX, load_strictly, load_weights, read_state
+from mjp.models.weights import (
+    CONFIG_NAME,
+    PREFIX,
+    load_strictly,
+    load_weights,
+    read_config,
+    read_state,
+)
 
 RANDOM = "random"
 """In place of a file: the architecture with weights drawn from a seed."""
@@ -67,11 +72,9 @@ def _exists(path: str) -> bool:
 
 def _short(source: str) -> str:
     """What to call a model that was given no label."""
-    bare = source
-    for prefix in SOURCES:
-        bare = bare.removeprefix(prefix)
-    path = Path(bare)
-    if path.expanduser().is_dir():
+    bare = source.partition(":")[2] if source.startswith(SOURCES) else source
+    path = Path(bare).expanduser()
+    if path.is_dir():
         path = path.resolve()
         if path.name in ("best", "final"):
             return path.parent.name if path.name == "best" else f"{path.parent.name}/final"
@@ -84,11 +87,10 @@ def open_models(texts: tuple[str, ...], size: tuple[int, int] | None = None) -> 
         raise ConfigError("name a model: --model MODEL …")
     names = [ModelName.parse(text) for text in texts]
     labels = [name.label for name in names]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ConfigError(
-                f"two models are called {label!r}; give them labels: --model first=… second=…"
-            )
+    if twice := [label for label in labels if labels.count(label) > 1]:
+        raise ConfigError(
+            f"two models are called {twice[0]!r}; give them labels: --model first=… second=…"
+        )
     return {name.label: open_model(name, size) for name in names}
 
 
@@ -101,13 +103,13 @@ def open_model(name: ModelName, size: tuple[int, int] | None = None) -> Any:
     """
     try:
         model = _build(name, {} if size is None else {"img_size": size})
-    except TypeError as error:
+    except (TypeError, AssertionError) as error:
         # ResNets take images of any size, and say so by not knowing the argument.
         if size is None or "img_size" not in str(error):
-            raise ConfigError(f"{name.source} cannot be built: {error}") from error
+            raise ConfigError(
+                f"{name.source} cannot be built for images of {size or 'its own size'}: {error}"
+            ) from error
         model = _build(name, {})
-    except AssertionError as error:
-        raise ConfigError(f"{name.source} cannot be built for images of {size}: {error}") from error
     return model.float().eval()
 
 
@@ -118,21 +120,24 @@ def _build(name: ModelName, arguments: dict[str, Any]) -> Any:
     if source.startswith(PRETRAINED):
         return pretrained(source.removeprefix(PRETRAINED), **arguments)
     path = Path(source.removeprefix("local-dir:")).expanduser()
-    if path.is_dir():
-        return _from_folder(path, arguments)
+    if path.is_dir() or source.startswith("local-dir:"):
+        # A training run's best model is meant.
+        if not (path / CONFIG_NAME).is_file() and (path / "best" / CONFIG_NAME).is_file():
+            path = path / "best"
+        if read_config(path)["architecture"].startswith(PREFIX):
+            return load(path, **arguments)
+        return _pretrained(f"local-dir:{path}", arguments)
     if path.is_file():
         raise ConfigError(
             f"{path} is a file of weights, which does not say of what model; write "
             f"ARCHITECTURE@{path}, such as deit_small_patch16_224@{path}"
         )
-    if source.startswith("local-dir:"):
-        raise CheckpointError(f"there is no folder {path}")
     if source.startswith("hf-hub:"):
         return _pretrained(source, arguments)
     architecture = split_model_name_tag(source)[0]
     if not timm.is_model(architecture):
-        close = difflib.get_close_matches(architecture, pretrained_names(), n=2, cutoff=0.8)
-        close = [PRETRAINED + known for known in close]
+        ours = difflib.get_close_matches(architecture, pretrained_names(), n=2, cutoff=0.8)
+        close = [PRETRAINED + known for known in ours]
         close = close or difflib.get_close_matches(architecture, timm.list_models(), n=3)
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         raise ConfigError(f"{source!r} is neither a folder nor a model of timm's{hint}")
@@ -148,13 +153,13 @@ def _build(name: ModelName, arguments: dict[str, Any]) -> Any:
 def _imported(where: str, weights: str | None) -> nn.Module:
     """A module that a function of the person's own makes; asked for by name, so it is run."""
     home, _, function = where.partition(":")
-    if not home or not function:
-        raise ConfigError(f"{IMPORT}{where} names no function; write {IMPORT}MODULE:FUNCTION")
     sys.path.insert(0, "")  # As `python -m` does: modules beside the person count.
     try:
-        made = getattr(importlib.import_module(home), function)()
+        made = getattr(importlib.import_module(home or where), function)()
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{IMPORT}{where} cannot be had: {error}") from error
+        raise ConfigError(
+            f"{IMPORT}{where} cannot be had; write {IMPORT}MODULE:FUNCTION ({error})"
+        ) from error
     finally:
         sys.path.remove("")
     if not isinstance(made, nn.Module):
@@ -163,22 +168,6 @@ def _imported(where: str, weights: str | None) -> nn.Module:
         path = Path(weights).expanduser()
         load_strictly(made, read_state(path), path)
     return made
-
-
-def _from_folder(path: Path, arguments: dict[str, Any]) -> Any:
-    """A folder that `mjp.save` or timm wrote, or of a training run, whose best model is meant."""
-    if not (path / CONFIG_NAME).is_file() and (path / "best" / CONFIG_NAME).is_file():
-        path = path / "best"
-    try:
-        content = json.loads((path / CONFIG_NAME).read_text(encoding="utf-8"))
-        ours = str(content.get("architecture", "")).startswith(PREFIX)
-    except FileNotFoundError as error:
-        raise CheckpointError(
-            f"there is no model in {path}: no {CONFIG_NAME}, and no folder best with one"
-        ) from error
-    except (OSError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"{path / CONFIG_NAME} cannot be read: {error}") from error
-    return load(path, **arguments) if ours else _pretrained(f"local-dir:{path}", arguments)
 
 
 def _pretrained(source: str, arguments: dict[str, Any]) -> Any:
@@ -191,30 +180,25 @@ def _pretrained(source: str, arguments: dict[str, Any]) -> Any:
 
 
 def _from_file(source: str, path: Path, arguments: dict[str, Any]) -> Any:
+    """An architecture of timm's or ours with the weights of a file, for as many classes."""
     state = read_state(path)
     plain = source.removeprefix(PREFIX)
     classifier = (timm.get_pretrained_cfg(plain) or timm.get_pretrained_cfg(source)).classifier
-    arguments = {**arguments, **_num_classes(state, classifier)}
+    first = classifier[0] if isinstance(classifier, (tuple, list)) else classifier
+    if (weight := state.get(f"{first}.weight")) is not None:
+        arguments = {**arguments, "num_classes": int(weight.shape[0])}
     if source.startswith(PREFIX):
         model = create_model(plain, MJPConfig(), **arguments)
         load_weights(model, path)
         return model
-    model = timm.create_model(source, **arguments)
-    ours = (*MJPBackbone.added_names, "pos_embed.weight")
-    if any(name.startswith(ours) for name in state):
+    if any(name.startswith((*MJPBackbone.added_names, "pos_embed.weight")) for name in state):
         raise CheckpointError(
             f"{path} holds a model with MJP; write {PREFIX}{source}@{path} to open it as one"
         )
+    model = timm.create_model(source, **arguments)
     try:
         # A wrapper around the same parameters, which knows how to resample and rename.
         load_weights(wrap(model, VARIANTS["A"]), path)
     except (UnsupportedModelError, ConfigError):
         load_strictly(model, state, path)
     return model
-
-
-def _num_classes(state: Mapping[str, Tensor], classifier: Any) -> dict[str, int]:
-    """How many classes the weights are for, told from their classifier."""
-    first = classifier[0] if isinstance(classifier, (tuple, list)) else classifier
-    weight = state.get(f"{first}.weight")
-    return {} if weight is None else {"num_classes": int(weight.shape[0])}

@@ -23,22 +23,12 @@ JigsawMode = Literal["auto", "pixels"]
 DEFAULT_PATCH = 16
 """Side of the patches that move, for models that have no patches of their own."""
 
-_IN_WORDS = {
-    "unknown": "unknown positions",
-    "own": "pixels",
-    "indexed": "pixels",
-    "none": "no positions",
-}
-
 
 def run_once(
     model: Any, images: Float[Tensor, "batch 3 height width"], plan: JigsawPlan | None
 ) -> tuple[Tensor, Tensor]:
     """Logits, and the feature before the classifier; the plan is for a model that takes one."""
-    if plan is None:
-        tokens = model.forward_features(images)
-    else:
-        tokens = model.forward_features(images, plan=plan)
+    tokens = model.forward_features(images, **({} if plan is None else {"plan": plan}))
     return model.forward_head(tokens), model.forward_head(tokens, pre_logits=True)
 
 
@@ -119,11 +109,11 @@ class Subject:
     @property
     def jigsaw(self) -> str:
         """How a jigsaw reaches the model, in words."""
-        if not self.plans_inside:
-            return "pixels"
-        if self.model.position_table() is None and self.model.mjp_config.positions != "none":
-            return "pixels"
-        return _IN_WORDS[self.model.mjp_config.positions]
+        positions = self.model.mjp_config.positions if self.plans_inside else "own"
+        if positions == "none":
+            return "no positions"
+        unknown = positions == "unknown" and self.model.position_table() is not None
+        return "unknown positions" if unknown else "pixels"
 
     def facts(self) -> dict[str, Scalar]:
         """What of the subject decides its numbers, for records."""
@@ -165,11 +155,11 @@ class Subject:
         tell: Callable[[int], None],
     ) -> Float[Tensor, "batch classes"]:
         """Logits of images in levels, so many at a time; tells how many are done."""
-        found = []
+        logits = []
         for part in images.split(batch):
-            found.append(self.answers(self.normalized(part))[0])
+            logits.append(self.answers(self.normalized(part))[0])
             tell(len(part))
-        return torch.cat(found)
+        return torch.cat(logits)
 
 
 def by_view(subjects: Iterable[Subject]) -> dict[View, list[Subject]]:
@@ -193,11 +183,10 @@ def image_size_of(model: Any) -> tuple[int, int] | None:
 
 def _patch_of(model: Any) -> tuple[int, int]:
     if isinstance(model, MJPBackbone):
-        high, wide = model.patch_shape()
-        return high, wide
+        return model.patch_shape()
     side = getattr(getattr(model, "patch_embed", None), "patch_size", None)
     # Only where patches stay patches through the model; a Swin's 4x4 tokens are merged.
-    if side is not None and getattr(model, "blocks", None) is not None:
-        high, wide = to_2tuple(side)
-        return int(high), int(wide)
-    return DEFAULT_PATCH, DEFAULT_PATCH
+    if side is None or getattr(model, "blocks", None) is None:
+        side = DEFAULT_PATCH
+    high, wide = to_2tuple(side)
+    return int(high), int(wide)

@@ -5,18 +5,15 @@ from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from timm.layers import resample_abs_pos_embed
 from timm.models.swin_transformer import SwinTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import JigsawPlan, PatchGrid
-from mjp.models.backbone import MJPBackbone, PixelJigsaw, Rebound, check_plan
-from mjp.models.weights import resize_table
+from mjp.models.backbone import MJPBackbone, PixelJigsaw, PositionTables, Rebound
 
 
-class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
+class MJPSwinTransformer(PixelJigsaw, PositionTables, SwinTransformer):
     """timm's SwinTransformer with MJP.
 
     Relative positions and windows see where a patch lies, so the jigsaw really moves the pixels.
@@ -52,13 +49,6 @@ class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
         super()._init_added()
         self.reset_positions()
 
-    def position_table(self) -> Float[Tensor, "patches dim"] | None:
-        return None if self.pos_embed is None else self.pos_embed[0]
-
-    def position_grid(self) -> PatchGrid:
-        rows, cols = self.patch_embed.grid_size
-        return PatchGrid(rows, cols)
-
     def fixed_grid(self) -> PatchGrid | None:
         if not self.patch_embed.strict_img_size:
             return None
@@ -88,61 +78,24 @@ class MJPSwinTransformer(PixelJigsaw, SwinTransformer):
 
     def fit_weights(self, state: dict[str, Tensor], grid: PatchGrid | None) -> Mapping[str, Tensor]:
         fitted: dict[str, Tensor] = checkpoint_filter_fn(state, self)
-        resize_table(fitted, "pos_embed", self, grid)
+        self.resize_table(fitted, "pos_embed", grid)
         return fitted
 
     @classmethod
     def num_feature_maps(cls, arguments: Mapping[str, Any]) -> int:
         return len(arguments.get("depths", (2, 2, 6, 2)))
 
-    def forward_features(
-        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
-    ) -> Tensor:
-        if self.pos_embed is None:
-            return super().forward_features(x, *args, plan=plan, **kwargs)
-        return self._placed(SwinTransformer.forward_features, x, plan, *args, **kwargs)
-
-    def forward_intermediates(
-        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
-    ) -> Any:
-        if self.pos_embed is None:
-            return super().forward_intermediates(x, *args, plan=plan, **kwargs)
-        return self._placed(SwinTransformer.forward_intermediates, x, plan, *args, **kwargs)
-
-    def _placed(
-        self, method: Any, images: Tensor, plan: JigsawPlan | None, *args: Any, **kwargs: Any
-    ) -> Any:
-        check_plan(plan, args)
-        images = self._shuffled(images, plan)
-        embed = partial(self._embed, plan=plan)
-        return method(Rebound(self, "patch_embed", embed), images, *args, **kwargs)
+    def prepare(self, images: Tensor, plan: JigsawPlan | None) -> tuple[Any, Tensor]:
+        model, images = super().prepare(images, plan)
+        if self.pos_embed is not None:
+            model = Rebound(self, "patch_embed", partial(self._embed, plan=plan))
+        return model, images
 
     def _embed(self, images: Tensor, plan: JigsawPlan | None) -> Tensor:
         x = self.patch_embed(images)
         fine = PatchGrid(x.shape[1], x.shape[2])
-        table = resample_abs_pos_embed(
-            self.pos_embed,
-            new_size=(fine.rows, fine.cols),
-            old_size=self.patch_embed.grid_size,
-            num_prefix_tokens=0,
-        )
+        table = self.resample(self.pos_embed, self.patch_embed.grid_size, (fine.rows, fine.cols))
         if plan is not None and self.unknown_position is not None:
             masked = plan.grid.mask_on(fine, plan.masked)
             table = torch.where(masked[:, :, None], self.unknown_position, table)
         return x + table.reshape(-1, fine.rows, fine.cols, x.shape[-1])
-
-    def set_input_size(
-        self, img_size: tuple[int, int] | None = None, *args: Any, **kwargs: Any
-    ) -> None:
-        """timm's; the absolute position table is resampled, the unknown row stays."""
-        old = self.patch_embed.grid_size
-        super().set_input_size(img_size, *args, **kwargs)
-        if self.pos_embed is not None and self.patch_embed.grid_size != old:
-            self.pos_embed = nn.Parameter(
-                resample_abs_pos_embed(
-                    self.pos_embed.data,
-                    new_size=self.patch_embed.grid_size,
-                    old_size=old,
-                    num_prefix_tokens=0,
-                )
-            )

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from timm.layers import Attention, PatchEmbed, resample_abs_pos_embed
+from timm.layers import Attention, PatchEmbed
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import Block, VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
@@ -14,29 +14,23 @@ from torch.nn import functional as F
 
 from mjp.core.errors import ConfigError, UnsupportedModelError
 from mjp.jigsaw import JigsawPlan, PatchGrid
-from mjp.models.backbone import MJPBackbone, Rebound, check_images, check_plan
-from mjp.models.weights import resize_table
+from mjp.models.backbone import PositionTables, Rebound, check_images, check_plan
 
 
-class _ViTPositions(MJPBackbone):
+class _ViTPositions(PositionTables):
     """Unknown positions through timm's one seam for positions, `_pos_embed`."""
 
     timm_modules = ("vision_transformer", "deit")
     family = "ViT and DeiT"
-    pos_embed: Any
     blocks: Any
     index_embed: nn.Parameter | None
 
     def _prepare_positions(self) -> None:
-        if type(self.patch_embed) is not PatchEmbed:
+        if type(self.patch_embed) is not PatchEmbed or self.patch_embed.grid_size is None:
             raise UnsupportedModelError(
                 f"this model embeds its patches with a {type(self.patch_embed).__name__}; mjp "
-                "supports ViTs that cut the image into patches directly (timm's PatchEmbed)"
-            )
-        if self.patch_embed.grid_size is None:
-            raise UnsupportedModelError(
-                "this model was built without an image size, so its position table has no grid; "
-                "build it with img_size, and dynamic_img_size=True to use others"
+                "supports ViTs that cut an image of a known size into patches (timm's PatchEmbed); "
+                "for others, build it with img_size and dynamic_img_size=True"
             )
         config = self.mjp_config
         if config.absolute_positions == "added":
@@ -54,22 +48,19 @@ class _ViTPositions(MJPBackbone):
         elif config.positions == "indexed":
             self.index_embed = nn.Parameter(torch.empty_like(self.pos_embed))
         if config.first_block == "bare":
+            first = self.blocks[0]
+            if type(first) is not Block:
+                raise UnsupportedModelError(
+                    f"first_block='bare' is for timm's Block; this model's is a "
+                    f"{type(first).__name__}"
+                )
             # A list of its own: the model that was wrapped keeps its blocks.
-            self.blocks = nn.Sequential(_bare(self.blocks[0]), *self.blocks[1:])
+            self.blocks = nn.Sequential(BareBlock(first), *self.blocks[1:])
 
     def _init_added(self) -> None:
         super()._init_added()
         if self.index_embed is not None:
             nn.init.zeros_(self.index_embed)
-
-    def position_table(self) -> Float[Tensor, "patches dim"] | None:
-        if self.pos_embed is None:
-            return None
-        return self.pos_embed[0, self._num_placed_prefix :]
-
-    def position_grid(self) -> PatchGrid:
-        rows, cols = self.patch_embed.grid_size
-        return PatchGrid(rows, cols)
 
     def patch_shape(self) -> tuple[int, int]:
         return self.patch_embed.patch_size
@@ -117,7 +108,7 @@ class _ViTPositions(MJPBackbone):
         if self.pos_embed is None:
             state.pop("pos_embed", None)
         for name in ("pos_embed", "index_embed"):
-            resize_table(state, name, self, grid)
+            self.resize_table(state, name, grid)
         if "pos_embed" in state and state["pos_embed"].shape != self.pos_embed.shape:
             return state
         return checkpoint_filter_fn(state, self, adapt_layer_scale=True)
@@ -142,38 +133,18 @@ class _ViTPositions(MJPBackbone):
         # tokens among each other changes neither logits nor any gradient, so it is left out. It
         # is not where the caller reads the order of the tokens or masks their attention.
         unseen = self.mjp_config.positions in ("unknown", "none") and self.global_pool != ""
-        move = bool(args or kwargs) or not unseen
-        tokens = self._planned(VisionTransformer.forward_features, x, plan, move, *args, **kwargs)
-        return self.forward_head(tokens)
+        model, x = self.prepare(x, plan, move=bool(args or kwargs) or not unseen)
+        return self.forward_head(self.timm_class.forward_features(model, x, *args, **kwargs))
 
-    def forward_features(
-        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
-    ) -> Tensor:
-        """timm's; with a plan, token i is that of patch plan.source[i]."""
-        check_plan(plan, args)
+    def prepare(
+        self, images: Tensor, plan: JigsawPlan | None, move: bool = True
+    ) -> tuple[Any, Tensor]:
         if plan is None:
-            return super().forward_features(x, *args, **kwargs)
-        return self._planned(VisionTransformer.forward_features, x, plan, True, *args, **kwargs)
-
-    def forward_intermediates(
-        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
-    ) -> Any:
-        """timm's; with a plan, place i of a feature map is that of patch plan.source[i]."""
-        check_plan(plan, args)
-        if plan is None:
-            return super().forward_intermediates(x, *args, **kwargs)
-        return self._planned(
-            VisionTransformer.forward_intermediates, x, plan, True, *args, **kwargs
-        )
-
-    def _planned(
-        self, method: Any, images: Tensor, plan: JigsawPlan, move: bool, *args: Any, **kwargs: Any
-    ) -> Any:
+            return self, images
         plan.check_fits(images.shape[0], self.grid_of(images), images.device)
         if plan.pixels is not None:
             images, move = plan.apply(images), False
-        positions = partial(self._pos_embed, plan=plan, move=move)
-        return method(Rebound(self, "_pos_embed", positions), images, *args, **kwargs)
+        return Rebound(self, "_pos_embed", partial(self._pos_embed, plan=plan, move=move)), images
 
     def _pos_embed(
         self, x: Tensor, plan: JigsawPlan | None = None, move: bool = True
@@ -185,9 +156,9 @@ class _ViTPositions(MJPBackbone):
             return super()._pos_embed(x)
         table = self.pos_embed if self.index_embed is None else self.pos_embed + self.index_embed
         if self.dynamic_img_size:
-            table = self._resampled(table, self.patch_embed.grid_size, (x.shape[1], x.shape[2]))
+            table = self.resample(table, self.patch_embed.grid_size, (x.shape[1], x.shape[2]))
         x = x.flatten(1, -2)
-        positions = table[:, self._num_placed_prefix :]
+        positions = table[:, self.num_placed_prefix :]
         if plan is not None and self.unknown_position is not None:
             # Equation of step 3: E_unk where the mask is set, the position's own elsewhere.
             positions = torch.where(plan.masked[:, :, None], self.unknown_position, positions)
@@ -196,33 +167,13 @@ class _ViTPositions(MJPBackbone):
         prefix = [token.expand(x.shape[0], -1, -1) for token in tokens if token is not None]
         if prefix:
             first = torch.cat(prefix, dim=1)
-            if self._num_placed_prefix:
-                first = first + table[:, : self._num_placed_prefix]
+            if self.num_placed_prefix:
+                first = first + table[:, : self.num_placed_prefix]
             x = torch.cat([first, x], dim=1)
         return self.pos_drop(x)
 
-    def _resampled(self, table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
-        return resample_abs_pos_embed(
-            table, new_size=new, old_size=old, num_prefix_tokens=self._num_placed_prefix
-        )
-
-    def set_input_size(
-        self,
-        img_size: tuple[int, int] | None = None,
-        patch_size: tuple[int, int] | None = None,
-    ) -> None:
-        """timm's resizing of the position table, for all tables; the unknown row stays."""
-        old, tables = self.patch_embed.grid_size, (self.pos_embed, self.index_embed)
-        super().set_input_size(img_size=img_size, patch_size=patch_size)
-        new = self.patch_embed.grid_size
-        # timm leaves a table alone that has as many rows as before, though they may lie otherwise.
-        for name, table in zip(("pos_embed", "index_embed"), tables, strict=True):
-            if table is not None and new != old:
-                setattr(self, name, nn.Parameter(self._resampled(table.data, old, new)))
-
     @property
-    def _num_placed_prefix(self) -> int:
-        """How many prefix tokens have a row of their own in the position table."""
+    def num_placed_prefix(self) -> int:
         return 0 if self.no_embed_class else self.num_prefix_tokens
 
 
@@ -261,17 +212,6 @@ class BareBlock(nn.Module):
         more = {"is_causal": True} if is_causal else {}
         x = self.attn(x, attn_mask=attn_mask, **more)
         return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))
-
-
-def _bare(block: nn.Module) -> BareBlock:
-    """The block without norm and residual around its attention, with the same weights."""
-    if isinstance(block, BareBlock):
-        return block
-    if type(block) is not Block:
-        raise UnsupportedModelError(
-            f"first_block='bare' is for timm's Block; this model's is a {type(block).__name__}"
-        )
-    return BareBlock(block)
 
 
 class PrefixBlock(Block):
