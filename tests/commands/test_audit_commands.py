@@ -620,7 +620,7 @@ def test_a_model_of_one_s_own_is_audited_by_the_names_of_its_parts(theirs):
         ((), "--patch-embedding"),
         (("--patch-embedding", "cls"), "no convolution or linear layer of this model; its first"),
         (("--patch-embedding", "answer"), "takes 64 values"),
-        ((*NAMES[:2], "--positions", "place"), "no parameter 'place'"),
+        ((*NAMES[:2], "--positions", "place"), "'place' is no table of the pos"),
         ((*NAMES[:2], "--positions", "cls"), "is no table of the positions"),
         ((*NAMES[:4], "--classifier", "cls"), "no linear layer"),
         (("--model", "import:their_vit:missing"), "import:their_vit:missing cannot be had"),

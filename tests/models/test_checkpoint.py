@@ -1,6 +1,6 @@
 """Models come back from their folders as they were, and weights from wherever they are."""
 
-import json
+import argparse
 import subprocess
 import sys
 import textwrap
@@ -9,6 +9,8 @@ import pytest
 import timm
 import torch
 from safetensors.torch import load_file, save_file
+from timm.data import resolve_model_data_config
+from timm.models.vision_transformer import VisionTransformer
 
 import mjp
 from tests.models.kinds import CLASSES, OTHERS, TINY, VITS
@@ -39,22 +41,6 @@ def test_a_model_wrapped_by_the_user_comes_back_with_its_new_head_and_size(tmp_p
     assert torch.equal(mjp.load(tmp_path).eval()(images), model(images))
 
 
-def test_the_configuration_is_readable(tmp_path):
-    mjp.save(tiny(), tmp_path)
-    content = json.loads((tmp_path / "config.json").read_text())
-    assert content["architecture"] == "mjp_vit_tiny_patch16_224"
-    assert content["model_args"]["mjp"]["localization"] == "mlp"
-    assert content["model_args"]["img_size"] == [64, 32]
-
-
-def test_loading_at_another_size_resamples_the_table_and_keeps_the_unknown_row(tmp_path):
-    model = tiny()
-    mjp.save(model, tmp_path)
-    larger = mjp.load(tmp_path, img_size=(128, 64))
-    assert larger.position_grid() == mjp.PatchGrid(8, 4)
-    assert torch.equal(larger.unknown_position, model.unknown_position)
-
-
 def test_timm_reads_the_same_folder(tmp_path):
     model = tiny(mjp.VARIANTS["I"])
     mjp.save(model, tmp_path)
@@ -69,40 +55,42 @@ def test_timm_reads_the_same_folder(tmp_path):
         mjp.create_model(source, mjp.VARIANTS["J"], pretrained=True)
 
 
-def test_what_could_not_be_built_again_is_not_saved(tmp_path):
-    by_hand = timm.models.vision_transformer.VisionTransformer(
-        img_size=(64, 32), depth=1, embed_dim=48, num_heads=3
-    )
-    with pytest.raises(mjp.CheckpointError, match="was not made by name"):
-        mjp.save(mjp.wrap(by_hand), tmp_path / "a")
-    unusual = timm.create_model("vit_tiny_patch16_224", act_layer="relu", depth=1)
-    with pytest.raises(mjp.CheckpointError, match="act is ReLU, not GELU"):
-        mjp.save(mjp.wrap(unusual), tmp_path / "b")
-    with_buffer = tiny()
-    with_buffer.register_buffer("seen", torch.zeros(1))
-    with pytest.raises(mjp.CheckpointError, match="the model would differ: in seen"):
-        mjp.save(with_buffer, tmp_path / "c")
-    unusual = timm.create_model("vit_tiny_patch16_224", proj_bias=False, depth=1)
-    with pytest.raises(mjp.CheckpointError, match=r"would differ: in blocks.0.attn.proj.bias"):
-        mjp.save(mjp.wrap(unusual), tmp_path / "d")
-    with pytest.raises(mjp.ConfigError, match="writes wrapped models"):
-        mjp.save(unusual, tmp_path / "e")
-    with pytest.raises(mjp.ConfigError, match=r"holds a model in its .module"):
-        mjp.save(torch.nn.DataParallel(tiny()), tmp_path / "f")
-    assert list(tmp_path.iterdir()) == []
+def timms(name="vit_tiny_patch16_224", **more):
+    return timm.create_model(name, **{**(TINY if "vit" in name else {}), **more})
 
 
-def finetuned(model):
+def with_buffer():
+    model = tiny()
+    model.register_buffer("seen", torch.zeros(1))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "words"),
+    [
+        (lambda: mjp.wrap(VisionTransformer(depth=1)), mjp.CheckpointError, "not made by name"),
+        (
+            lambda: mjp.wrap(timms(act_layer="relu")),
+            mjp.CheckpointError,
+            "blocks.0.mlp.act is ReLU, not GELU",
+        ),
+        (with_buffer, mjp.CheckpointError, "the model would differ: seen is"),
+        (lambda: mjp.wrap(timms(proj_bias=False)), mjp.CheckpointError, "attn.proj.bias is None"),
+        (lambda: torch.nn.DataParallel(tiny()), mjp.ConfigError, r"writes wrapped.*\.module"),
+        (lambda: tiny(depth=3, features_only=True), mjp.ConfigError, "writes wrapped models"),
+        (lambda: tiny(depth=3, features_only=True).model, mjp.CheckpointError, "would differ"),
+    ],
+)
+def test_what_could_not_be_built_again_is_not_saved(build, error, words, tmp_path):
+    with pytest.raises(error, match=words):
+        mjp.save(build(), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def changed(model):
+    """In ways that none of its arguments says."""
     model.reset_classifier(3, "avg")
-    return model
-
-
-def finer(model):
     model.set_input_size(patch_size=(8, 8))
-    return model
-
-
-def noted(model):
     model.epoch = 3
     for block in model.blocks:
         block.attn.fused_attn = False
@@ -112,51 +100,35 @@ def noted(model):
 @pytest.mark.parametrize(
     "model",
     [
-        lambda: finetuned(tiny()),
-        lambda: finer(tiny()),
-        lambda: noted(tiny()),
+        lambda: changed(tiny()),
         lambda: tiny().to(torch.bfloat16),
-        lambda: mjp.wrap(timm.create_model("vit_tiny_patch16_224", **TINY, qkv_bias=False)),
-        lambda: mjp.wrap(timm.create_model("vit_tiny_patch16_224", **{**TINY, "num_heads": 6})),
-        lambda: mjp.wrap(timm.create_model("vit_tiny_patch16_224", **TINY, reg_tokens=2)),
-        lambda: mjp.wrap(timm.create_model("resnet18", in_chans=1, num_classes=3)),
+        lambda: mjp.wrap(timms(qkv_bias=False, num_heads=6, reg_tokens=2)),
+        lambda: mjp.wrap(timms("resnet18", in_chans=1, num_classes=3)),
         lambda: torch.nn.SyncBatchNorm.convert_sync_batchnorm(mjp.create_model("resnet18")),
         lambda: mjp.wrap(OTHERS["swin"].build(), mjp.MJPConfig(absolute_positions="added")),
     ],
-    ids=[
-        *("pooling", "patches", "notes", "precision", "bias", "heads", "registers"),
-        *("channels", "synchronised", "positions"),
-    ],
+    ids=["changed", "precision", "arguments", "channels", "synchronised", "positions"],
 )
 def test_models_changed_in_ordinary_ways_come_back(model, tmp_path):
     model = model().eval()
     mjp.save(model, tmp_path)
     again = mjp.load(tmp_path).eval()
     weight = next(model.parameters())
-    channels = getattr(model, "in_chans", 3)
-    images = torch.randn(2, channels, 64, 32).to(weight.dtype)
+    images = torch.randn(2, getattr(model, "in_chans", 3), 64, 32).to(weight.dtype)
     assert next(again.parameters()).dtype == weight.dtype
     # Not bit for bit: one of them computes attention without the fused kernel.
     torch.testing.assert_close(again(images), model(images), rtol=1e-5, atol=1e-6)
 
 
+DROPS = {"drop_rate": 0.2, "proj_drop_rate": 0.15, "attn_drop_rate": 0.25, "drop_path_rate": 0.3}
+
+
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: timm.create_model(
-            "vit_tiny_patch16_224",
-            **{**TINY, "depth": 3},
-            drop_path_rate=0.3,
-            drop_rate=0.2,
-            pos_drop_rate=0.1,
-            proj_drop_rate=0.15,
-            attn_drop_rate=0.25,
-            patch_drop_rate=0.5,
-        ),
-        lambda: OTHERS["swin"].build(
-            drop_path_rate=0.3, drop_rate=0.2, proj_drop_rate=0.15, attn_drop_rate=0.25
-        ),
-        lambda: timm.create_model("resnet18", drop_rate=0.2, global_pool="avgmax"),
+        lambda: timms(depth=3, pos_drop_rate=0.1, patch_drop_rate=0.5, **DROPS),
+        lambda: OTHERS["swin"].build(**DROPS),
+        lambda: timms("resnet18", drop_rate=0.2, global_pool="avgmax"),
     ],
     ids=["vit", "swin", "resnet"],
 )
@@ -181,29 +153,21 @@ def test_every_tensor_comes_back_in_its_own_precision(tmp_path):
     assert again.pos_embed.requires_grad
 
 
-def test_a_feature_extractor_is_not_saved_or_loaded_as_a_model(tmp_path):
-    features = mjp.create_model("vit_tiny_patch16_224", features_only=True, **{**TINY, "depth": 3})
-    with pytest.raises(mjp.ConfigError, match="whose unused layers are gone"):
-        mjp.save(features, tmp_path / "a")
-    with pytest.raises(mjp.CheckpointError, match="the model would differ: in"):
-        mjp.save(features.model, tmp_path / "a")
-    mjp.save(tiny(depth=3), tmp_path / "b")
+def test_features_are_timms_to_load(tmp_path):
+    mjp.save(tiny(depth=3), tmp_path)
     with pytest.raises(mjp.ConfigError, match=r"for features, use timm.create_model\('local-dir:"):
-        mjp.load(tmp_path / "b", features_only=True)
+        mjp.load(tmp_path, features_only=True)
     again = timm.create_model(
-        f"local-dir:{tmp_path / 'b'}", pretrained=True, features_only=True, out_indices=(1,)
+        f"local-dir:{tmp_path}", pretrained=True, features_only=True, out_indices=(1,)
     )
     assert again(VITS["plain"].images())[0].shape == (4, 48, 4, 2)
 
 
-@pytest.mark.parametrize("name", ["vit_base_patch16_224.dino", "resnet50.tv_in1k"])
-def test_how_images_are_to_be_prepared_comes_back(name, tmp_path):
-    from timm.data import resolve_model_data_config
-
-    small = {"depth": 1} if name.startswith("vit") else {}
-    model = mjp.create_model(name, num_classes=CLASSES, **small)
+def test_how_images_are_to_be_prepared_comes_back(tmp_path):
+    model = mjp.create_model("vit_base_patch16_224.dino", num_classes=CLASSES, depth=1)
     mjp.save(model, tmp_path)
-    expected = resolve_model_data_config(timm.create_model(name, num_classes=CLASSES, **small))
+    with torch.device("meta"):
+        expected = resolve_model_data_config(timm.create_model("vit_base_patch16_224.dino"))
     assert resolve_model_data_config(model) == expected
     assert resolve_model_data_config(mjp.load(tmp_path)) == expected
 
@@ -215,9 +179,8 @@ def test_saving_does_not_touch_the_random_state_or_a_file_in_its_place(tmp_path)
     mjp.save(model, tmp_path / "model")
     assert torch.equal(torch.get_rng_state(), state)
     (tmp_path / "file").write_text("mine")
-    for place in ("file", "file/below"):
-        with pytest.raises(mjp.CheckpointError, match="the model cannot be written to"):
-            mjp.save(model, tmp_path / place)
+    with pytest.raises(mjp.CheckpointError, match="the model cannot be written to"):
+        mjp.save(model, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -244,16 +207,6 @@ def test_a_writer_that_is_killed_leaves_the_old_model_and_the_next_one_clears_up
     assert list((tmp_path / "best" / ".part").iterdir())
     mjp.save(old, tmp_path / "best")
     assert {path.name for path in (tmp_path / "best").iterdir()} == set(whole)
-
-
-@pytest.mark.unchecked
-def test_a_new_head_can_be_asked_for_when_loading(tmp_path):
-    mjp.save(tiny(), tmp_path)
-    with pytest.raises(mjp.CheckpointError, match=r"head.weight is \(7, 48\)(.|\n)*head='keep'"):
-        mjp.load(tmp_path, num_classes=3)
-    assert mjp.load(tmp_path, num_classes=3, head="keep").head.out_features == 3
-    with pytest.raises(mjp.ConfigError, match="head must be one of load, keep; got 'kepp'"):
-        mjp.load(tmp_path, head="kepp")
 
 
 def test_tables_of_another_grid_are_resampled_from_the_grid_they_have(tmp_path):
@@ -287,10 +240,6 @@ def drop_a_key(folder):
     save_file(tensors | changed, folder / "model.safetensors")
 
 
-def make_foreign(folder):
-    save_file({"conv.weight": torch.zeros(2)}, folder / "model.safetensors")
-
-
 def edited(old, new):
     """Puts something else into the configuration."""
 
@@ -308,8 +257,7 @@ FILE_TO_LOAD = edited('"num_classes": 7,\n    "img', '"checkpoint_path": "x.pth"
 @pytest.mark.parametrize(
     ("damage", "error", "words"),
     [
-        (break_off, mjp.CheckpointError, "is not a whole safetensors file"),
-        (make_foreign, mjp.CheckpointError, r"missing cls_token(.|\n)*and \d+ more"),
+        (break_off, mjp.CheckpointError, "is not a whole file of weights"),
         (
             drop_a_key,
             mjp.CheckpointError,
@@ -318,23 +266,16 @@ FILE_TO_LOAD = edited('"num_classes": 7,\n    "img', '"checkpoint_path": "x.pth"
         (lambda folder: (folder / "model.safetensors").unlink(), mjp.CheckpointError, "no file of"),
         (lambda folder: (folder / "config.json").unlink(), mjp.CheckpointError, "no config.json"),
         (edited("{", ""), mjp.CheckpointError, "is not the configuration"),
-        (edited("mjp_vit_tiny", "vit_tiny"), mjp.CheckpointError, "which is no model of mjp"),
         (
-            edited("mjp_vit_tiny", "mjp_vit_tinny"),
-            mjp.ConfigError,
-            "did you mean vit_tiny_patch16_224",
-        ),
-        (FILE_TO_LOAD, mjp.ConfigError, "checkpoint_path is no argument here"),
-        (
-            edited('"depth"', '"shallow"'),
+            edited('"model_args": {', '"model_args": 1, "x": {'),
             mjp.CheckpointError,
-            "unexpected keyword argument 'shallow'",
+            "is not the con",
         ),
-        (
-            edited('"positions"', '"position"'),
-            mjp.ConfigError,
-            "MJPConfig has no field position; it has",
-        ),
+        (edited("mjp_vit_tiny", "vit_tiny"), mjp.CheckpointError, "which is no model of mjp"),
+        (edited("mjp_vit_tiny", "mjp_vit_tinny"), mjp.ConfigError, "did you mean vit_tiny_patch16"),
+        (FILE_TO_LOAD, mjp.ConfigError, "checkpoint_path is no argument here"),
+        (edited('"depth"', '"shallow"'), mjp.CheckpointError, "argument 'shallow'"),
+        (edited('"positions"', '"position"'), mjp.ConfigError, "MJPConfig has no field position;"),
     ],
 )
 def test_a_damaged_or_foreign_folder_is_a_clear_error(damage, error, words, tmp_path):
@@ -342,22 +283,6 @@ def test_a_damaged_or_foreign_folder_is_a_clear_error(damage, error, words, tmp_
     damage(tmp_path)
     with pytest.raises(error, match=words):
         mjp.load(tmp_path)
-
-
-@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
-def test_plain_timm_weights_load_and_leave_what_is_mjps_own(suffix, tmp_path):
-    plain = VITS["plain"].build().eval()
-    path = tmp_path / f"plain{suffix}"
-    if suffix == ".pth":
-        torch.save({"model": plain.state_dict()}, path)
-    else:
-        save_file(plain.state_dict(), path)
-    model = tiny()
-    unknown = model.unknown_position.clone()
-    mjp.load_weights(model, path)
-    images = VITS["plain"].images()
-    assert torch.equal(model(images), plain(images))
-    assert torch.equal(model.unknown_position, unknown)
 
 
 def test_pretrained_true_takes_weights_from_a_file_through_timms_own_option(tmp_path):
@@ -377,8 +302,6 @@ def test_weights_for_another_grid_are_resampled_and_another_head_can_be_kept(tmp
     plain = timm.create_model("vit_tiny_patch16_224", depth=1, num_classes=10)
     save_file(plain.state_dict(), tmp_path / "plain.safetensors")
     model = mjp.create_model("vit_tiny_patch16_224", depth=1, num_classes=3, img_size=384)
-    with pytest.raises(mjp.CheckpointError, match=r"head.weight is \(10, 192\)(.|\n)*head='keep'"):
-        mjp.load_weights(model, tmp_path / "plain.safetensors")
     head = model.head.weight.clone()
     mjp.load_weights(model, tmp_path / "plain.safetensors", head="keep")
     assert torch.equal(model.head.weight, head)
@@ -397,8 +320,6 @@ def test_weights_saved_from_ddp_or_compiled_models_load(prefix, tmp_path):
 
 
 def test_what_timms_training_saves_loads_and_of_it_the_averaged_weights(tmp_path):
-    import argparse
-
     from timm.utils import CheckpointSaver, ModelEmaV3
 
     plain = VITS["plain"].build()
@@ -436,17 +357,26 @@ def test_a_file_that_would_run_code_is_not_run(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 half a zip"])
-def test_files_that_are_nothing_are_clear_errors(content, tmp_path):
-    for name in ("x.pth", "x.safetensors"):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(mjp.CheckpointError, match=r"is not a whole|no torch file"):
-            mjp.load_weights(tiny(), tmp_path / name)
-    torch.save([torch.zeros(1)], tmp_path / "list.pth")
-    with pytest.raises(mjp.CheckpointError, match="holds a list"):
-        mjp.load_weights(tiny(), tmp_path / "list.pth")
-    torch.save({"epoch": 3}, tmp_path / "epoch.pth")
-    with pytest.raises(mjp.CheckpointError, match="holds 'epoch' beside tensors"):
-        mjp.load_weights(tiny(), tmp_path / "epoch.pth")
+@pytest.mark.parametrize("name", ["x.pth", "x.safetensors"])
+def test_files_that_are_nothing_are_clear_errors(content, name, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(mjp.CheckpointError, match="is not a whole file of weights"):
+        mjp.load_weights(tiny(), tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ([torch.zeros(1)], "something else than named tensors"),
+        ({7: torch.zeros(1)}, "something else than named tensors"),
+        ({"epoch": 3}, "holds epoch beside tensors"),
+        ({"model": {"pos_embed.weight": torch.zeros(2, 48)}}, "expected a row for the class"),
+    ],
+)
+def test_files_of_other_things_are_clear_errors(content, words, tmp_path):
+    torch.save(content, tmp_path / "x.pth")
+    with pytest.raises(mjp.CheckpointError, match=words):
+        mjp.load_weights(tiny(), tmp_path / "x.pth")
 
 
 def as_the_authors_save(model):
@@ -457,11 +387,10 @@ def as_the_authors_save(model):
     return state
 
 
-@pytest.mark.parametrize("letter", ["I", "J", "G"])
+@pytest.mark.parametrize("letter", ["J", "G"])
 def test_the_authors_checkpoints_load(letter, tmp_path):
     model = tiny(mjp.VARIANTS[letter])
     state = as_the_authors_save(model)
-    assert state["pos_embed.weight"].shape == (8 + 2, 48)
     torch.save({"model": state, "epoch": 299, "max_accuracy": 80.5}, tmp_path / "authors.pth")
     ours = tiny(mjp.VARIANTS[letter])
     mjp.load_weights(ours, tmp_path / "authors.pth")
@@ -489,9 +418,3 @@ def test_the_authors_configuration_object_is_skipped_without_its_class(tmp_path)
     ours = tiny()
     mjp.load_weights(ours, tmp_path / "a.pth")
     assert torch.equal(ours.pos_embed, model.pos_embed)
-
-
-def test_a_table_that_cannot_be_the_authors_is_refused(tmp_path):
-    torch.save({"model": {"pos_embed.weight": torch.zeros(2, 48)}}, tmp_path / "a.pth")
-    with pytest.raises(mjp.CheckpointError, match="expected a row for the class token"):
-        mjp.load_weights(tiny(), tmp_path / "a.pth")

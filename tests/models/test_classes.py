@@ -16,19 +16,35 @@ class Model:
         self.pretrained_cfg = {"label_names": label_names} if label_names else {}
 
 
-def test_classes_are_matched_by_the_models_own_names_in_any_order():
-    model = Model(3, ["ant", "bee", "cat"])
-    assert class_outputs(model, ("cat", "ant"), "d").tolist() == [2, 0]
+ANIMALS = Model(3, ["ant", "bee", "cat"])
 
 
-def test_a_class_that_the_model_does_not_know_is_an_error_that_names_it():
-    with pytest.raises(DataError, match=r"none of the model's 3 classes: dog"):
-        class_outputs(Model(3, ["ant", "bee", "cat"]), ("ant", "dog"), "d")
+@pytest.mark.parametrize(
+    ("model", "classes", "outputs"),
+    [
+        (ANIMALS, ("cat", "ant"), [2, 0]),
+        (Model(4), ("0", "1", "2", "3"), [0, 1, 2, 3]),
+        (Model(2, ["a", "b"]), ("0", "1"), [0, 1]),
+        (Model(1000), ("missile", "projectile"), [657, 744]),  # "missile"; "projectile, missile".
+    ],
+)
+def test_outputs_are_found_by_name_or_else_in_order(model, classes, outputs):
+    assert class_outputs(model, classes, "d").tolist() == outputs
 
 
-def test_as_many_unnamed_classes_are_taken_in_order():
-    assert class_outputs(Model(4), ("0", "1", "2", "3"), "d").tolist() == [0, 1, 2, 3]
-    assert class_outputs(Model(2, ["a", "b"]), ("0", "1"), "d").tolist() == [0, 1]
+@pytest.mark.parametrize(
+    ("model", "classes", "words"),
+    [
+        (ANIMALS, ("ant", "dog"), "none of the model's 3 classes: dog"),
+        (Model(10), ("0", "1", "2"), "d has 3 classes and the model 10 outputs"),
+        (Model(1000), ("n01443537", "n99999999"), "none of ImageNet's 1000 classes: n99999999"),
+        (Model(1000), ("crane",), "several"),
+        (Model(0), ("a",), "no classifier"),
+    ],
+)
+def test_classes_without_an_output_are_named(model, classes, words):
+    with pytest.raises(DataError, match=words):
+        class_outputs(model, classes, "d")
 
 
 def test_numbered_folders_are_numbers_though_10_comes_before_2():
@@ -56,39 +72,11 @@ def test_a_model_that_names_imagenets_classes_is_a_model_of_imagenet():
     assert not is_imagenet(Model(10))
 
 
-def test_another_number_of_classes_is_an_error_that_gives_both():
-    with pytest.raises(DataError, match=r"d has 3 classes and the model 10 outputs"):
-        class_outputs(Model(10), ("0", "1", "2"), "d")
-
-
-def test_imagenets_classes_are_matched_by_wordnet_number():
-    synsets = imagenet_synsets()
-    outputs = class_outputs(Model(1000), ("n01443537", "n13052670", synsets[7]), "d")
-    assert [synsets[i] for i in outputs] == ["n01443537", "n13052670", synsets[7]]
-
-
-def test_a_wordnet_number_outside_of_imagenet_is_an_error():
-    with pytest.raises(DataError, match=r"none of ImageNet's 1000 classes: n99999999"):
-        class_outputs(Model(1000), ("n01443537", "n99999999"), "d")
-
-
-def test_imagenets_classes_are_matched_by_name_unless_it_is_that_of_two():
+def test_imagenets_classes_are_matched_by_name():
     outputs = class_outputs(Model(1000), ("house_finch", "golden_retriever"), "d").tolist()
     names = [ImageNetInfo().index_to_description(i) for i in outputs]
     assert names[0].startswith("house finch")
     assert names[1].startswith("golden retriever")
-    with pytest.raises(DataError, match="several"):
-        class_outputs(Model(1000), ("crane",), "d")
-
-
-def test_a_class_of_imagenet_is_meant_by_its_first_name_where_another_has_it_as_its_second():
-    # 657 is "missile", 744 "projectile, missile".
-    assert class_outputs(Model(1000), ("missile", "projectile"), "d").tolist() == [657, 744]
-
-
-def test_a_model_without_a_classifier_is_refused():
-    with pytest.raises(DataError, match="no classifier"):
-        class_outputs(Model(0), ("a",), "d")
 
 
 @pytest.mark.parametrize("subset", ["imagenet_a", "imagenet_o"])

@@ -11,17 +11,11 @@ from mjp.core.configuration import from_mapping
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import PatchGrid
 from mjp.models.surface import SurfaceNames, find_surface
-from tests.models.kinds import HEIGHT, KINDS, OTHERS, VITS, WIDTH, Kind
+from tests.models.kinds import HEIGHT, OTHERS, VITS, WIDTH, Kind
 
 SIZE = (HEIGHT, WIDTH)
-
-
 GRID = PatchGrid(4, 2)
-
-
 SAME_SIZE = {name: kind for name, kind in VITS.items() if kind.image_size == SIZE}
-
-
 FIRST_ROWS = {
     "plain": 1,
     "distilled": 2,
@@ -70,60 +64,37 @@ def test_the_rows_of_the_patches_get_the_gradients_of_their_tokens(kind: Kind):
     torch.testing.assert_close(rows, seen["tokens"].grad[0], rtol=0, atol=0)
 
 
-def test_positions_that_are_not_there_are_not_found():
-    plain = KINDS["plain"].build()
-    for config in (mjp.MJPConfig(positions="none", localization=None), mjp.VARIANTS["A"]):
-        found = find_surface(mjp.wrap(plain, config), SIZE)
-        assert found.positions == (None if config.positions == "none" else "pos_embed")
-        assert found.unknown is None
-
-
-@pytest.mark.parametrize("ours", [False, True])
 @pytest.mark.parametrize("name", ["dynamic size", "dynamic distilled"])
-def test_a_resampled_table_is_said_to_lie_between(name, ours):
+def test_a_resampled_table_is_said_to_lie_between(name):
     kind = VITS[name]
-    model = kind.build()
-    if ours:
-        model = mjp.wrap(model, mjp.MJPConfig())
-    for size, grid in ((kind.image_size, PatchGrid(3, 5)), ((32, 48), PatchGrid(2, 3))):
-        found = find_surface(model, size)
-        assert found.grid == grid
-        assert found.positions == "pos_embed"  # It is shared, and so it can be withheld.
-        assert found.first_row == 1 + ("distilled" in name)
-        assert found.between == f"a resampling of the position table from 4x2 to {grid}"
+    model = mjp.wrap(kind.build(), mjp.MJPConfig())
+    found = find_surface(model, kind.image_size)
+    assert found.grid == PatchGrid(3, 5)
+    assert found.positions == "pos_embed"  # It is shared, and so it can be withheld.
+    assert found.first_row == 1 + ("distilled" in name)
+    assert found.between == "a resampling of the position table from 4x2 to 3x5"
     assert find_surface(model, SIZE).between is None
 
 
-def test_a_norm_of_patches_lies_between():
-    model = KINDS["plain"].build()
-    model.patch_embed.norm = nn.LayerNorm(48)
-    assert find_surface(model, SIZE).between == "a norm after the patch embedding"
+@pytest.mark.parametrize(
+    ("config", "positions"),
+    [
+        (None, None),
+        (mjp.MJPConfig(), None),
+        (mjp.MJPConfig(absolute_positions="added"), "pos_embed"),
+    ],
+)
+def test_a_swin_has_positions_where_they_are_added_and_norms_its_patches(config, positions):
+    model = OTHERS["swin"].build()
+    found = find_surface(model if config is None else mjp.wrap(model, config), SIZE)
+    assert (found.patch_embedding, found.classifier) == ("patch_embed.proj", "head.fc")
+    assert (found.grid, found.width) == (PatchGrid(16, 8), 24)
+    assert (found.positions, found.first_row) == (positions, 0)
+    assert found.between == "a norm after the patch embedding"
 
 
-def test_swin_has_a_patch_embedding_but_no_table_of_positions():
-    kind = OTHERS["swin"]
-    for model in (kind.build(), mjp.wrap(kind.build(), mjp.MJPConfig())):
-        found = find_surface(model, SIZE)
-        assert found.patch_embedding == "patch_embed.proj"
-        assert (found.grid, found.width) == (PatchGrid(16, 8), 24)
-        assert found.positions is None
-        assert found.unknown is None
-        assert found.classifier == "head.fc"
-        # timm's Swin norms its patches.
-        assert found.between == "a norm after the patch embedding"
-
-
-def test_a_table_added_to_swin_is_found():
-    config = mjp.MJPConfig(absolute_positions="added")
-    found = find_surface(mjp.wrap(OTHERS["swin"].build(), config), SIZE)
-    assert (found.positions, found.first_row) == ("pos_embed", 0)
-
-
-@pytest.mark.parametrize("ours", [False, True])
-def test_a_resnet_has_no_patches_and_the_error_says_what_to_name(ours):
+def test_a_resnet_has_no_patches_and_the_error_says_what_to_name():
     model = OTHERS["resnet"].build()
-    if ours:
-        model = mjp.wrap(model, mjp.MJPConfig(jigsaw_patch=16))
     with pytest.raises(ConfigError, match="name a layer with --patch-embedding"):
         find_surface(model, SIZE)
     with pytest.raises(ConfigError, match="does not cut images of three channels into patches"):
@@ -180,24 +151,11 @@ def test_a_patch_that_is_not_square_is_told_by_the_model():
     ("names", "message"),
     [
         ({"patch_embedding": "tokeniser"}, "its first are tokenizer, mixer, answer"),
-        ({"patch_embedding": "places"}, "is no convolution or linear layer"),
-        ({"positions": "place"}, "has no parameter 'place'"),
+        ({"positions": "place"}, "'place' is no table of the positions"),
         ({"positions": "tokenizer.weight"}, "is no table of the positions of 4x6 patches"),
-        ({"positions": "mixer.weight"}, "is no table of the positions of 4x6 patches"),
         ({"classifier": "places"}, "'places' is no linear layer"),
     ],
 )
 def test_wrong_names_are_said(names, message):
     with pytest.raises(ConfigError, match=message):
         find_surface(Theirs(), (32, 48), SurfaceNames(**{**NAMES, **names}))
-
-
-def test_a_size_that_cannot_be_cut_into_patches_is_refused():
-    with pytest.raises(ConfigError, match="cannot be cut into 16x16 patches"):
-        find_surface(KINDS["plain"].build(), (60, 32))
-
-
-@pytest.mark.unchecked  # Wrong input must meet our own errors.
-def test_a_first_block_that_is_neither_is_refused():
-    with pytest.raises(ConfigError, match="first_block"):
-        mjp.MJPConfig(first_block="naked")

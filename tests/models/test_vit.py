@@ -90,14 +90,6 @@ def test_with_unknown_positions_the_permutation_changes_neither_logits_nor_gradi
         torch.testing.assert_close(moved, gradient, rtol=0, atol=1e-12, msg=name)
 
 
-def test_with_own_positions_the_permutation_does_change_the_logits():
-    model = mjp.wrap(VITS["plain"].build().double(), mjp.VARIANTS["E"])
-    images = VITS["plain"].images(dtype=torch.float64)
-    plan = plan_for(model, images, ratio=1.0)
-    assert (model(images, plan=plan) - model(images)).abs().max() > 1e-6
-    torch.testing.assert_close(model(images, plan=plan), model(plan.apply(images)))
-
-
 def test_whoever_reads_the_tokens_finds_them_where_the_plan_puts_them():
     model = mjp.wrap(VITS["plain"].build().double(), mjp.MJPConfig()).eval()
     images = VITS["plain"].images(dtype=torch.float64)
@@ -113,14 +105,6 @@ def test_whoever_reads_the_tokens_finds_them_where_the_plan_puts_them():
         images, indices=1, plan=plan, norm=True, intermediates_only=True
     )
     torch.testing.assert_close(feature_map.flatten(2).transpose(1, 2), moved[:, prefix:])
-
-
-def test_without_pooling_the_output_is_tokens_so_they_are_moved():
-    model = mjp.wrap(VITS["plain"].build(global_pool=""), mjp.MJPConfig()).eval()
-    images = VITS["plain"].images()
-    plan = plan_for(model, images)
-    expected = model.forward_head(model.forward_features(images, plan=plan))
-    assert torch.equal(model(images, plan=plan), expected)
 
 
 def test_a_plan_of_nothing_equals_no_plan():
@@ -198,15 +182,6 @@ def test_a_new_head_gradient_checkpointing_and_half_precision_work():
     assert torch.isfinite(half.localization_loss(plan))
 
 
-def test_an_adapter_can_be_constructed_like_the_class_it_extends():
-    from mjp.models.vit import MJPVisionTransformer
-
-    model = MJPVisionTransformer(mjp=mjp.VARIANTS["I"], num_classes=CLASSES, **TINY)
-    assert model.locator.kind == "linear"
-    assert model.unknown_position.std().item() == pytest.approx(0.02, rel=0.4)
-    assert model(VITS["plain"].images()).shape == (4, CLASSES)
-
-
 def test_timms_own_arguments_of_forward_still_work():
     plain = VITS["plain"].build().eval()
     wrapped = mjp.wrap(plain, mjp.MJPConfig())
@@ -254,17 +229,6 @@ def test_a_bare_first_block_changes_the_answers_and_shares_the_weights():
     assert set(theirs) - set(own) == left_out
     assert len(left_out) == 2
     assert all(own[name] is theirs[name] for name in set(theirs) & set(own))
-
-
-def test_a_bare_first_block_comes_back_from_a_folder(tmp_path):
-    model = mjp.create_model("vit_tiny_patch16_224", BARE, num_classes=CLASSES, **TINY).eval()
-    mjp.save(model, tmp_path / "m")
-    again = mjp.load(tmp_path / "m").eval()
-    assert again.mjp_config.first_block == "bare"
-    images = KINDS["plain"].images()
-    plan = model.draw_plan(images, torch.Generator().manual_seed(0))
-    assert torch.equal(again(images), model(images))
-    assert torch.equal(again(images, plan=plan), model(images, plan=plan))
 
 
 def test_a_block_of_another_kind_is_not_laid_bare():

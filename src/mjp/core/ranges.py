@@ -1,6 +1,7 @@
 """Checks of single values of a configuration, shared by all of them. Imports nothing heavy."""
 
 import math
+from collections.abc import Iterable
 from typing import Literal
 
 from mjp.core.errors import ConfigError
@@ -33,6 +34,12 @@ def check_count(name: str, value: int, least: int = 1) -> None:
     """Raises unless the value is a whole number of at least `least`."""
     if type(value) is not int or value < least:
         raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Raises unless the value is one of the choices."""
+    if value not in (choices := tuple(choices)):
+        raise ConfigError(f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}")
 
 
 def check_range(name: str, value: tuple[float, float], least: float = 0.0) -> None:

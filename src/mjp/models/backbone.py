@@ -70,6 +70,8 @@ class MJPBackbone(TimmModel):
             raise ConfigError(
                 f"config must be an MJPConfig, such as mjp.VARIANTS['J']; got {config!r}"
             )
+        if config.first_block == "bare" and isinstance(self, PixelJigsaw):
+            raise ConfigError("first_block='bare' is for ViT, whose blocks are all alike")
         self.mjp_config = config
         self.mjp_arguments = {}
         self._prepare_positions()
@@ -102,11 +104,11 @@ class MJPBackbone(TimmModel):
 
     def position_table(self) -> Float[Tensor, "patches dim"] | None:
         """The position embeddings of the patches, or None for a backbone without them."""
-        raise NotImplementedError
+        return None
 
     def position_grid(self) -> PatchGrid:
         """The grid that the rows of `position_table` lie on."""
-        raise NotImplementedError
+        raise ConfigError(f"a {self.family} has no position table")
 
     def grid_of(self, images: Float[Tensor, "batch chan height width"]) -> PatchGrid:
         """The grid of the patches that a jigsaw moves in such images."""
@@ -118,18 +120,14 @@ class MJPBackbone(TimmModel):
 
     def fixed_grid(self) -> PatchGrid | None:
         """The one grid that a jigsaw can have; None where images of several sizes are taken."""
-        raise NotImplementedError
+        return None
 
     def timm_arguments(self) -> dict[str, Any]:
         """What timm would have to be told to build this backbone, as far as it can be read off."""
         raise NotImplementedError
 
     def fit_weights(self, state: dict[str, Tensor], grid: PatchGrid | None) -> Mapping[str, Tensor]:
-        """Weights of timm's with the names and sizes that they have here.
-
-        Args:
-            grid: the grid of the position tables among them, where it is known.
-        """
+        """Weights of timm's as they are called and sized here; `grid` is that of their tables."""
         return state
 
     @classmethod
@@ -142,37 +140,32 @@ class MJPBackbone(TimmModel):
         raise NotImplementedError
 
     def forward_features(
-        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
+        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **more: Any
     ) -> Tensor:
         """timm's; with a plan, token i is that of patch plan.source[i]."""
         check_plan(plan, args)
-        model, x = self.prepare(x, plan)
-        return self.timm_class.forward_features(model, x, *args, **kwargs)
+        return self.timm_class.forward_features(*self.prepare(x, plan), *args, **more)
 
     def forward_intermediates(
-        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **kwargs: Any
+        self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **more: Any
     ) -> Any:
         """timm's; with a plan, place i of a feature map is that of patch plan.source[i]."""
         check_plan(plan, args)
-        model, x = self.prepare(x, plan)
-        return self.timm_class.forward_intermediates(model, x, *args, **kwargs)
+        return self.timm_class.forward_intermediates(*self.prepare(x, plan), *args, **more)
 
     def draw_plan(
         self, images: Float[Tensor, "batch chan height width"], generator: torch.Generator
     ) -> JigsawPlan | None:
         """A plan for this batch by the model's configuration; None for a batch left in order.
 
-        Args:
-            generator: on the CPU, whatever the device of the images: whether there is a jigsaw is
-                decided on the host, so that no work on the device has to be waited for. What the
-                jigsaw is, is drawn on the device.
+        The generator is on the CPU, whatever the device of the images: whether there is a jigsaw is
+        decided on the host, so that no work on the device has to be waited for.
         """
         check_images(images)
         if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
             where = getattr(generator, "device", type(generator).__name__)
             raise ConfigError(
-                f"draw_plan decides on the host, so its generator must be on the cpu, not {where}; "
-                f"the plan will be on {images.device} all the same"
+                f"draw_plan decides on the host, so its generator must be on the cpu, not {where}"
             )
         config = self.mjp_config
         chance = torch.rand((), generator=generator, dtype=torch.float64).item()
@@ -212,13 +205,10 @@ class MJPBackbone(TimmModel):
         table = self.position_table()
         if self.locator is None or table is None:
             return loss
-        grid = self.position_grid()
-        masked = None
-        if plan is not None:
-            fixed = self.fixed_grid()
-            if fixed is not None:
-                plan.check_fits(plan.batch, fixed, plan.device)
-            masked = plan.grid.mask_on(grid, plan.masked)
+        grid, fixed = self.position_grid(), self.fixed_grid()
+        if plan is not None and fixed is not None:
+            plan.check_fits(plan.batch, fixed, plan.device)
+        masked = None if plan is None else plan.grid.mask_on(grid, plan.masked)
         target = grid.coordinates(table.device)
         share = known_share(masked, grid, table)
         return loss + localization_loss(self.locator(table, target, share), target, share)
@@ -243,14 +233,11 @@ class MJPBackbone(TimmModel):
 
     def mjp_parts(self) -> str:
         """What of the configuration acts on this backbone, in words."""
-        high, wide = self.patch_shape()
-        parts = [f"jigsaw of {high}x{wide} patches at ratio {self.mjp_config.ratio:g}"]
-        if self.position_table() is None:
-            parts.append("no table of absolute positions, so no unknown position, no localization")
-        else:
-            parts.append(f"{self.mjp_config.positions} positions")
-            parts.append(f"localization {self.mjp_config.localization or 'off'}")
-        return "; ".join(parts)
+        (high, wide), config = self.patch_shape(), self.mjp_config
+        acting = "no table of absolute positions, so no unknown position, no localization"
+        if self.position_table() is not None:
+            acting = f"{config.positions} positions; localization {config.localization or 'off'}"
+        return f"jigsaw of {high}x{wide} patches at ratio {config.ratio:g}; {acting}"
 
 
 class PositionTables(MJPBackbone):
@@ -289,8 +276,8 @@ class PositionTables(MJPBackbone):
     def resize_table(self, state: dict[str, Tensor], name: str, grid: PatchGrid | None) -> None:
         """Resamples a table of positions among weights that is for another grid than the model's.
 
-        A table whose grid is neither known nor square, or that has other rows for class or register
-        tokens than the model's, is left as it is, to be reported by its shape.
+        One whose grid is neither known nor square, or that has rows for other tokens before those
+        of the patches, is left as it is, to be reported by its shape.
         """
         table, own, placed = state.get(name), getattr(self, name, None), self.num_placed_prefix
         if table is None or own is None or table.dim() != 3:
@@ -310,11 +297,6 @@ class PositionTables(MJPBackbone):
 class PixelJigsaw(MJPBackbone):
     """For a backbone that can see where a patch lies without being told its position."""
 
-    def _adopt(self, config: MJPConfig) -> None:
-        if getattr(config, "first_block", "as_built") == "bare":
-            raise ConfigError("first_block='bare' is for ViT, whose blocks are all alike")
-        super()._adopt(config)
-
     def patch_shape(self) -> tuple[int, int]:
         return self.mjp_config.jigsaw_patch, self.mjp_config.jigsaw_patch
 
@@ -327,24 +309,17 @@ class PixelJigsaw(MJPBackbone):
         plan.check_fits(images.shape[0], self.grid_of(images), images.device)
         return self, plan.apply(images)
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch chan height width"],
-        *args: Any,
-        plan: JigsawPlan | None = None,
-        **kwargs: Any,
-    ) -> Any:
+    def forward(self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **more: Any) -> Any:
         """timm's forward pass; with a plan, of the jigsaw."""
         check_images(x)
-        return self.forward_head(self.forward_features(x, *args, plan=plan, **kwargs))
+        return self.forward_head(self.forward_features(x, *args, plan=plan, **more))
 
 
 class Rebound:
-    """A model with some attributes replaced, for one call of a method of its timm class.
+    """A model with an attribute replaced, for one call of a method of its timm class.
 
-    This is how a plan reaches the one place inside timm's forward methods that needs it, without
-    state on the model (two threads may run one model with two plans) and without a copy of timm's
-    code.
+    So a plan reaches the one place inside timm's forward methods that needs it, without state on
+    the model (two threads may run one model with two plans) and without a copy of timm's code.
     """
 
     def __init__(self, model: nn.Module, name: str, replacement: Callable[..., Tensor]) -> None:

@@ -19,6 +19,7 @@ from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
+from mjp.core.ranges import check_choice
 from mjp.jigsaw.grid import pair_of_sides
 from mjp.models.backbone import MJPBackbone
 from mjp.models.config import MJPConfig
@@ -49,23 +50,20 @@ FOLDER = Path(__file__).parents[1] / "pretrained"
 def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") -> None:
     """Writes a wrapped model to a folder: `model.safetensors` and `config.json`.
 
-    Each file is written whole or not at all. A model that could not be built again from what the
-    configuration records is refused, before anything is written. What is of training alone, such
-    as gradient checkpointing or `set_distilled_training`, is not kept.
+    Each file is written whole or not at all; a model that could not be built again from what the
+    configuration records is refused. What is of training alone, such as gradient checkpointing or
+    `set_distilled_training`, is not kept.
 
     Args:
         precision: `fp16` rounds the weights in the file, to half its size, and leaves the model as
             it is; `mjp.load` then gives a model in single precision again.
     """
-    if precision not in get_args(Precision):
-        choices = ", ".join(get_args(Precision))
-        raise ConfigError(f"precision must be one of {choices}; got {precision!r}")
+    check_choice("precision", precision, get_args(Precision))
     if not isinstance(model, MJPBackbone):
-        inner = next(
-            (name for name in ("module", "_orig_mod", "model") if hasattr(model, name)), ""
+        raise ConfigError(
+            f"mjp.save writes wrapped models, not a {type(model).__name__}; see mjp.wrap, or save "
+            "what it holds in its .module, ._orig_mod or .model"
         )
-        hint = f"this one holds a model in its .{inner}" if inner else "see mjp.wrap"
-        raise ConfigError(f"mjp.save writes wrapped models, not a {type(model).__name__}; {hint}")
     arguments = _describe(model)
     folder = Path(path)
     unfinished = folder / ".part"  # A killed writer leaves nothing elsewhere.
@@ -116,28 +114,22 @@ def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
     architecture = content["architecture"]
     if not architecture.startswith(PREFIX):
         raise CheckpointError(f"{folder} is of {architecture!r}, which is no model of mjp")
+    img_size = arguments.pop("img_size", None)
     try:
-        saved = dict(content["model_args"])
-        config = dict(saved.pop("mjp"))
-        pretrained_cfg = {
+        saved = {**content["model_args"], **arguments}
+        described = {
             key: tuple(value) if isinstance(value, list) else value
             for key, value in content["pretrained_cfg"].items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{folder / CONFIG_NAME} is not the configuration of a model ({error!r})"
-        ) from error
-    img_size = arguments.pop("img_size", None)
-    try:
         model = build(
             architecture.removeprefix(PREFIX),
-            MJPConfig.from_dict(config),
-            pretrained_cfg={**pretrained_cfg, "architecture": architecture},
-            **{**saved, **arguments},
+            MJPConfig.from_dict(saved.pop("mjp")),
+            pretrained_cfg={**described, "architecture": architecture},
+            **saved,
         )
-    except (TypeError, AssertionError) as error:
+    except (KeyError, AttributeError, TypeError, AssertionError) as error:
         raise CheckpointError(
-            f"{folder} cannot be built as {architecture} with {saved | arguments}: {error}"
+            f"{folder / CONFIG_NAME} is not the configuration of a {architecture} ({error!r})"
         ) from error
     state = read_state(folder)
     load_strictly(model, state, folder, head)
@@ -229,8 +221,7 @@ def pretrained(name: str, *, head: Head = "load", **arguments: Any) -> Any:
     `mini-imagenet-plain` and `mini-imagenet-mjp`: ViTs of four blocks without and with MJP, for 100
     classes of ImageNet at 64 pixels, of 2 million parameters each.
 
-    Args:
-        head, arguments: as for `mjp.load`: another num_classes, an img_size, …
+    Another num_classes, an img_size and so on are taken as by `mjp.load`.
     """
     return load(pretrained_folder(name), head=head, **arguments).eval()
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from tyro.conf import arg
 
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import Shape, check_ratio
+from mjp.core.ranges import Shape, check_choice, check_ratio
 
 Positions = Literal["unknown", "own", "indexed", "none"]
 Localization = Literal["mlp", "linear", "pca"]
@@ -26,9 +26,8 @@ class MJPConfig:
         pixels: `shuffle` also permutes the pixels inside every patch (variant C).
         positions: what a masked patch gets as its position embedding. `unknown`: one learned
             embedding shared by all of them. `own`: that of the place it came to lie in. `indexed`:
-            as `own`, and a second learned table, indexed by place as in the reference code, is
-            added to all tokens. `none`: the backbone has
-            no position table at all.
+            as `own`, and a second learned table, as in the reference code, is added to all tokens.
+            `none`: the backbone has no position table at all.
         localization: the regressor from position embedding to grid coordinate (DAL); None for none.
         position_init_std: how widely new position embeddings are drawn. The reference code's table
             has 1.0, through a default of its embedding layer; ViT's own is 0.02.
@@ -54,18 +53,12 @@ class MJPConfig:
     def __post_init__(self) -> None:
         check_ratio("ratio", self.ratio)
         check_ratio("probability", self.probability)
-        for name, allowed in (
-            ("shape", get_args(Shape)),
-            ("pixels", ("keep", "shuffle")),
-            ("positions", get_args(Positions)),
-            ("localization", (*get_args(Localization), None)),
-            ("absolute_positions", ("as_built", "added")),
-            ("first_block", ("as_built", "bare")),
-        ):
-            value = getattr(self, name)
-            if value not in allowed:
-                choices = ", ".join(str(choice) for choice in allowed)
-                raise ConfigError(f"{name} must be one of {choices}; got {value!r}")
+        check_choice("shape", self.shape, get_args(Shape))
+        check_choice("pixels", self.pixels, ("keep", "shuffle"))
+        check_choice("positions", self.positions, get_args(Positions))
+        check_choice("localization", self.localization, (*get_args(Localization), None))
+        check_choice("absolute_positions", self.absolute_positions, ("as_built", "added"))
+        check_choice("first_block", self.first_block, ("as_built", "bare"))
         std = self.position_init_std
         if type(std) not in (int, float) or not 0 < std < math.inf:
             raise ConfigError(f"position_init_std must be a number above 0, got {std!r}")
@@ -83,11 +76,10 @@ class MJPConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "MJPConfig":
         """The configuration with these fields; an unknown field is an error."""
-        known = {field.name for field in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
+        known = sorted(field.name for field in fields(cls))
+        if unknown := sorted(set(values).difference(known)):
             raise ConfigError(
-                f"MJPConfig has no field {', '.join(unknown)}; it has {', '.join(sorted(known))}"
+                f"MJPConfig has no field {', '.join(unknown)}; it has {', '.join(known)}"
             )
         return cls(**values)
 

@@ -63,7 +63,7 @@ def wrap(model: nn.Module, config: MJPConfig | None = None) -> MJPBackbone:
     adapter = next((one for one in ADAPTERS if one.timm_class is type(model)), None)
     if adapter is None:
         raise UnsupportedModelError(
-            f"mjp has no adapter for {type(model).__qualname__}; supported are timm's {_supported()}"
+            f"mjp has no adapter for {type(model).__name__}; supported are timm's {_supported()}"
         )
     wrapped = adapter.of(model, config)
     described = getattr(model, "pretrained_cfg", None) or {}
@@ -79,9 +79,8 @@ def create_model(
     """A wrapped model by the name of a timm architecture.
 
     Args:
-        name: a timm name, with or without a tag; also `hf-hub:` and `local-dir:` sources.
-        pretrained: load timm's weights for that name (needs a network; for a file, see
-            `mjp.load_weights`).
+        name: with or without a tag; also `hf-hub:` and `local-dir:` sources.
+        pretrained: load timm's weights for that name (for a file, see `mjp.load_weights`).
         arguments: passed to timm: num_classes, img_size, drop_path_rate, …; and one that is not
             timm's, `small_stem=True`, for a ResNet on images of about 64 pixels: it begins with one
             3x3 convolution of stride 2 and does not pool after it.
@@ -165,11 +164,11 @@ class MJPFeatures(FeatureGetterNet):
 
     def draw_plan(self, images: Tensor, generator: torch.Generator) -> JigsawPlan | None:
         """A plan for this batch by the model's configuration, or None."""
-        return self.model.draw_plan(images, generator)  # type: ignore[no-any-return]
+        return self.model.draw_plan(images, generator)
 
     def localization_loss(self, plan: JigsawPlan | None) -> Tensor:
         """DAL of the model's position table."""
-        return self.model.localization_loss(plan)  # type: ignore[no-any-return]
+        return self.model.localization_loss(plan)
 
 
 def check_supported(architecture: str) -> type[MJPBackbone]:

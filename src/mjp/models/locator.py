@@ -50,11 +50,7 @@ class Locator(nn.Module):
 def known_share(
     masked: Bool[Tensor, "batch patches"] | None, grid: PatchGrid, like: Tensor
 ) -> Float[Tensor, " patches"]:
-    """How much each position counts: equally among an image's unmasked ones, images equally.
-
-    An image with no position left unmasked counts for nothing. In the precision of `like`, or in
-    single where that is less.
-    """
+    """How much each position counts: equally among an image's unmasked ones, images equally."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     if masked is None:
         alike = 1 / grid.num_patches
@@ -69,11 +65,8 @@ def localization_loss(
     target: Float[Tensor, "patches 2"],
     share: Float[Tensor, " patches"],
 ) -> Float[Tensor, ""]:
-    """Mean L1 distance between predicted and true coordinates, each position by its share.
-
-    The distance is |row error| + |column error|; the reference code takes the mean of the two, half
-    of it.
-    """
+    """Mean L1 distance between predicted and true coordinates, each position by its share."""
+    # |row error| + |column error|; the reference code takes the mean of the two, half of it.
     distance = (predicted - target).abs().sum(dim=1)
     return (share * distance).sum()  # A matrix product would be coarsened by autocast.
 
@@ -99,13 +92,10 @@ def principal_projection(
 ) -> Float[Tensor, "patches 2"]:
     """Projects the table on its two leading principal directions, around the grid's centre.
 
-    Directions come without a sign and in the order of their variance: each is given to the
-    coordinate it agrees with and turned to grow with it, whatever the solver gave. Their gradient
-    is that of implicit differentiation, exact for separate eigenvalues; a solver's own backward
-    pass divides by the gaps between all eigenvalues and breaks down where two small ones meet.
-    Positions without a share, those masked in every image, count for nothing and get no gradient.
-    (The solver runs on the host, which then waits for the GPU; the other regressors never do. A
-    GPU's own makes it wait longer for so small a matrix, and CUDA graphs cannot record it.)
+    Each direction is given to the coordinate it agrees with and turned to grow with it, whatever
+    the solver gave. Their gradient is that of implicit differentiation; a solver's own divides by
+    the gaps between all eigenvalues and breaks down where two small ones meet. (The solver runs on
+    the host, which waits for the GPU; a GPU's own makes it wait longer for so small a matrix.)
     """
     table = table.float() if table.dtype in (torch.float16, torch.bfloat16) else table
     target = target.to(table.dtype)

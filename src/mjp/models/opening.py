@@ -97,9 +97,7 @@ def open_models(texts: tuple[str, ...], size: tuple[int, int] | None = None) -> 
 def open_model(name: ModelName, size: tuple[int, int] | None = None) -> Any:
     """The model, in evaluation mode, in single precision, on the CPU.
 
-    Args:
-        size: height and width of the images it is to take, where they differ from its own; the
-            position table is then resampled.
+    Its position table is resampled for images of another size.
     """
     try:
         model = _build(name, {} if size is None else {"img_size": size})

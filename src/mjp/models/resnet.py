@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from timm.models.resnet import ResNet
-from torch import Tensor, nn
+from torch import nn
 
 from mjp.core.errors import ConfigError
-from mjp.jigsaw import PatchGrid
 from mjp.models.backbone import PixelJigsaw
 
 
@@ -26,15 +25,6 @@ class MJPResNet(PixelJigsaw, ResNet):
                 "pixels and jigsaw_patch act on it"
             )
 
-    def position_table(self) -> Tensor | None:
-        return None
-
-    def position_grid(self) -> PatchGrid:
-        raise ConfigError("a ResNet has no position table")
-
-    def fixed_grid(self) -> PatchGrid | None:
-        return None
-
     def timm_arguments(self) -> dict[str, Any]:
         stem = self.conv1 if isinstance(self.conv1, nn.Conv2d) else self.conv1[0]
         return {
@@ -50,22 +40,12 @@ class MJPResNet(PixelJigsaw, ResNet):
 
 
 def use_small_stem(model: ResNet) -> None:
-    """Makes a ResNet halve its images once before the first stage, not twice: for 64 pixels or so.
-
-    One 3x3 convolution of stride 2, drawn as timm draws its own, in place of the 7x7 one or of a
-    deep stem, and no pooling after it.
-    """
+    """Makes a ResNet halve its images once before the first stage, by a 3x3 convolution alone."""
     first = next(model.conv1.parameters())
-    model.conv1 = nn.Conv2d(
-        model.in_chans,
-        model.bn1.num_features,
-        kernel_size=3,
-        stride=2,
-        padding=1,
-        bias=False,
-        device=first.device,
-        dtype=first.dtype,
+    stem = nn.Conv2d(
+        model.in_chans, model.bn1.num_features, kernel_size=3, stride=2, padding=1, bias=False
     )
+    model.conv1 = stem.to(first.device, first.dtype)
     nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
     model.maxpool = nn.Identity()
     for feature in model.feature_info[1:]:  # The first is the stem's own, before pooling.

@@ -38,12 +38,9 @@ class Subject:
 
     Args:
         view: how pictures are cut for it.
-        inputs: the images that it takes: their size, and how levels are normalised.
         patch: height and width in pixels of the patches that a jigsaw moves.
-        plans_inside: whether the model takes the plan itself, with its unknown positions; else the
-            pixels are moved before it sees them.
+        plans_inside: whether the model takes the plan itself; else the pixels are moved before.
         identity: the conditions that say in records which model it is.
-        runner: runs the model; compiled where that was asked for.
     """
 
     label: str

@@ -95,9 +95,8 @@ def find_surface(
 def _named(name: str, parts: Mapping[str, Any], what: str) -> Any:
     """The part that a person named, of those that it can be."""
     if name not in parts:
-        raise ConfigError(
-            f"{name!r} is no {what} of this model; its first are {', '.join([*parts][:5]) or 'none'}"
-        )
+        some = ", ".join([*parts][:5]) or "not there"
+        raise ConfigError(f"{name!r} is no {what} of this model; its first are {some}")
     return parts[name]
 
 
@@ -155,9 +154,9 @@ def _positions(model: nn.Module, name: str, grid: PatchGrid, width: int) -> tupl
 def _classifier(model: nn.Module, name: str) -> str | None:
     linear = {key: key for key, one in model.named_modules() if isinstance(one, nn.Linear)}
     if name == "auto":
-        told = (getattr(model, "pretrained_cfg", None) or {}).get("classifier")
+        described: Any = (getattr(model, "pretrained_cfg", None) or {}).get("classifier")
         last = ["none", *(key for key in linear if not key.startswith("locator"))][-1]
-        name = next((key for key in (told, "head", "fc") if key in [*linear]), last)
+        name = next((key for key in (described, "head", "fc") if key in [*linear]), last)
     return None if name == "none" else _named(name, linear, "linear layer")
 
 

@@ -16,7 +16,6 @@ from mjp.models.backbone import MJPBackbone, PixelJigsaw, PositionTables, Reboun
 class MJPSwinTransformer(PixelJigsaw, PositionTables, SwinTransformer):
     """timm's SwinTransformer with MJP.
 
-    Relative positions and windows see where a patch lies, so the jigsaw really moves the pixels.
     With `absolute_positions="added"`, every 4x4 token gets a learned embedding of its place, and
     tokens inside masked patches get the unknown one instead.
     """

@@ -34,9 +34,7 @@ class _ViTPositions(PositionTables):
             )
         config = self.mjp_config
         if config.absolute_positions == "added":
-            raise ConfigError(
-                "absolute_positions='added' is for Swin; a ViT has a table of its own"
-            )
+            raise ConfigError("absolute_positions='added' is for Swin; a ViT has a table anyway")
         self.index_embed = None
         if config.positions == "none":
             self.pos_embed = None
@@ -48,14 +46,13 @@ class _ViTPositions(PositionTables):
         elif config.positions == "indexed":
             self.index_embed = nn.Parameter(torch.empty_like(self.pos_embed))
         if config.first_block == "bare":
-            first = self.blocks[0]
-            if type(first) is not Block:
+            kind = type(self.blocks[0])
+            if kind is not Block:
                 raise UnsupportedModelError(
-                    f"first_block='bare' is for timm's Block; this model's is a "
-                    f"{type(first).__name__}"
+                    f"first_block='bare' is for timm's Block; this model's is a {kind.__name__}"
                 )
             # A list of its own: the model that was wrapped keeps its blocks.
-            self.blocks = nn.Sequential(BareBlock(first), *self.blocks[1:])
+            self.blocks = nn.Sequential(BareBlock(self.blocks[0]), *self.blocks[1:])
 
     def _init_added(self) -> None:
         super()._init_added()
@@ -96,12 +93,13 @@ class _ViTPositions(PositionTables):
         }
         attention = getattr(self.blocks[0], "attn", None)  # Parallel blocks have none.
         if attention is not None:
-            arguments["num_heads"] = attention.num_heads
-            arguments["qkv_bias"] = attention.qkv.bias is not None
-            arguments["attn_drop_rate"] = attention.attn_drop.p
-            arguments["proj_drop_rate"] = attention.proj_drop.p
-            last = self.blocks[-1].drop_path1
-            arguments["drop_path_rate"] = getattr(last, "drop_prob", 0.0)
+            arguments |= {
+                "num_heads": attention.num_heads,
+                "qkv_bias": attention.qkv.bias is not None,
+                "attn_drop_rate": attention.attn_drop.p,
+                "proj_drop_rate": attention.proj_drop.p,
+                "drop_path_rate": getattr(self.blocks[-1].drop_path1, "drop_prob", 0.0),
+            }
         return arguments
 
     def fit_weights(self, state: dict[str, Tensor], grid: PatchGrid | None) -> Mapping[str, Tensor]:
@@ -192,19 +190,14 @@ class MJPVisionTransformerDistilled(_ViTPositions, VisionTransformerDistilled):
 class BareBlock(nn.Module):
     """A transformer block whose input reaches the rest of the network through q, k and v alone.
 
-    This is what the analytic attack of the APRIL paper needs: with a norm or a residual around the
-    attention its equation does not hold. The MLP keeps its norm and residual, which do not matter
-    to it. No published accuracy is that of such a network.
+    The analytic attack of the APRIL paper needs this: with a norm or a residual around the
+    attention its equation does not hold. No published accuracy is that of such a network.
     """
 
     def __init__(self, block: Block) -> None:
         super().__init__()
-        self.attn = block.attn
-        self.norm2 = block.norm2
-        self.mlp = block.mlp
-        self.ls2 = block.ls2
-        self.drop_path1 = nn.Identity()
-        self.drop_path2 = block.drop_path2
+        self.attn, self.norm2, self.mlp, self.ls2 = block.attn, block.norm2, block.mlp, block.ls2
+        self.drop_path1, self.drop_path2 = nn.Identity(), block.drop_path2
 
     def forward(
         self, x: Tensor, attn_mask: torch.Tensor | None = None, is_causal: bool = False
@@ -217,9 +210,8 @@ class BareBlock(nn.Module):
 class PrefixBlock(Block):
     """timm's block that reads all tokens and, in training, gives the first few alone.
 
-    These are the same as the whole block's, and so is every gradient: the other tokens of a last
-    block are thrown away by a head that reads the class token. Outside of training it is timm's
-    block: who looks at a trained model may look at any token.
+    These are the same as the whole block's, and so is every gradient, where the head reads no
+    others. Outside of training it is timm's: who looks at a model may look at any token.
     """
 
     given: int
@@ -248,18 +240,14 @@ class PrefixBlock(Block):
         return attn.proj_drop(attn.proj(out))
 
 
-def give_prefix_only(model: nn.Module) -> None:
+def give_prefix_only(model: Any) -> None:
     """Lets a ViT's last block compute, in training, what the head reads and no more.
 
     For whoever asks the model for logits and nothing else while it trains. Models that pool
     otherwise, or have other blocks, are left alone.
     """
-    if getattr(model, "global_pool", None) != "token":
-        return
     *_, block = getattr(model, "blocks", None) or [None]
-    if type(block) is not Block or type(block.attn) is not Attention:
-        return
-    if getattr(block.attn, "gate", None) is not None:
-        return
-    block.__class__ = PrefixBlock
-    block.given = 1 if getattr(model, "dist_token", None) is None else 2
+    plain = type(block) is Block and type(block.attn) is Attention
+    if plain and getattr(block.attn, "gate", None) is None and model.global_pool == "token":
+        block.__class__ = PrefixBlock
+        block.given = 1 if getattr(model, "dist_token", None) is None else 2

@@ -12,6 +12,7 @@ from timm.models import clean_state_dict, load_state_dict
 from torch import Tensor
 
 from mjp.core.errors import CheckpointError, ConfigError
+from mjp.core.ranges import check_choice
 from mjp.jigsaw import PatchGrid
 from mjp.models.backbone import MJPBackbone
 
@@ -29,9 +30,8 @@ def load_weights(model: MJPBackbone, path: str | Path, *, head: Head = "load") -
 
     Understands safetensors, torch files (nothing in them is executed), folders that `mjp.save` or
     timm wrote, and the checkpoints of the MJP paper's authors. Plain timm weights leave the unknown
-    position and the locator as they are; a model without positions (variant B) leaves theirs out.
-    Position tables of another grid and patch kernels of another size are resampled, and of averaged
-    and plain weights in one file the averaged are taken, as timm does.
+    position and the locator as they are. Position tables of another grid and patch kernels of
+    another size are resampled, and averaged weights are preferred, as timm does.
 
     Args:
         head: `keep` leaves the model's classifier as it is, to fine-tune on other classes.
@@ -93,10 +93,8 @@ def fit_to_model(
 ) -> dict[str, Tensor]:
     """Renames and resizes what other writers call or size differently from this model.
 
-    Parameters of mjp's own that plain timm weights cannot have are filled in from the model.
-
-    Args:
-        grid: of the position tables in the state, where it is known; else taken as square.
+    What plain timm weights cannot have is filled in from the model; tables of positions are taken
+    as square where their grid is not known.
     """
     fitted = dict(model.fit_weights(convert_reference(state), grid))
     if not any(name.startswith(model.added_names) for name in fitted):
@@ -126,8 +124,7 @@ def convert_reference(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def load_strictly(model: Any, state: Mapping[str, Tensor], path: Path, head: Head = "load") -> None:
     """Loads the tensors, or raises an error that lists every name and shape that differs."""
-    if head not in get_args(Head):
-        raise ConfigError(f"head must be one of {', '.join(get_args(Head))}; got {head!r}")
+    check_choice("head", head, get_args(Head))
     own, heads = model.state_dict(), _head_names(model)
     if head == "keep":
         state = {name: tensor for name, tensor in state.items() if not name.startswith(heads)}
