@@ -14,7 +14,7 @@ from mjp import __version__
 from mjp.core.display import meter
 from mjp.core.errors import ConfigError, MjpError
 from mjp.core.interruption import StoppedError, StopRequest, stop_requests
-from mjp.core.records import RECORDS, Record, Scalar, read_records
+from mjp.core.records import RECORDS, Record, Scalar, append_records, read_records
 from mjp.core.team import Team, choose_device, joined
 
 
@@ -90,9 +90,9 @@ class Run:
         try:
             if replaced:
                 with self.file(RECORDS) as part:
-                    _append(part, list(self.known.values()))
+                    append_records(part, list(self.known.values()))
             else:
-                _append(self.records_file, list(fresh.values()))
+                append_records(self.records_file, list(fresh.values()))
         except OSError as error:
             raise MjpError(f"{self.records_file} cannot be written: {error.strerror}") from error
         return list(records)
@@ -164,11 +164,6 @@ def hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
-
-
-def _append(path: Path, records: list[Record]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(record.to_json() + "\n" for record in records)
 
 
 @contextmanager
