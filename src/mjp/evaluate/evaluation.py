@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ Advance = Callable[[int], None]
 """Takes on how many images a model has run since."""
 
 
+@runtime_checkable
 class Scorer(Protocol):
     """Runs a model on images and gives each of them a row of numbers."""
 

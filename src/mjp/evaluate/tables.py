@@ -7,7 +7,16 @@ from typing import Any
 
 from mjp.core.records import Record, Scalar
 from mjp.report import paper
-from mjp.report.table import Column, Figure, FigureFile, Section, Table, format_scalar, look_up
+from mjp.report.table import (
+    Column,
+    Figure,
+    FigureFile,
+    Section,
+    Table,
+    format_scalar,
+    look_up,
+    number,
+)
 
 DIFFERENCES = {
     "top1": "top-1 accuracy, points",
@@ -27,11 +36,6 @@ def _joined(*names: str, digits: int = 1, by: str = ", ") -> Callable[[Record], 
         return by.join(format_scalar(value, digits) for value in values)
 
     return join
-
-
-def _shown_at(record: Record) -> Scalar:
-    size, crop = (record.conditions.get(name) for name in ("image_size", "crop"))
-    return None if size is None else f"{size}, crop {format_scalar(crop, None)}"
 
 
 def _with_jigsaw(record: Record) -> Scalar:
@@ -69,30 +73,25 @@ def _regression(row: paper.Regression) -> Scalar:
 
 def _is_clear(record: Record) -> Scalar:
     """Whether the interval of a difference leaves 0 out."""
-    low, high = (record.values.get(f"difference_{end}") for end in ("low", "high"))
-    return isinstance(low, float) and isinstance(high, float) and (low > 0 or high < 0)
+    low, high = (number(record.values, f"difference_{end}") for end in ("low", "high"))
+    return None if low is None or high is None else low > 0 or high < 0
 
 
 def _patches_seen(record: Record) -> Scalar:
     """The mean over the heads, of all the patches."""
-    seen = [
-        value
-        for name, value in record.values.items()
-        if name.startswith("patches_seen_by_head_") and isinstance(value, float)
-    ]
+    heads = [name for name in record.values if name.startswith("patches_seen_by_head_")]
+    seen = [value for name in heads if (value := number(record.values, name)) is not None]
     if not seen:
         return None
-    patches = record.values.get("patches")
-    return f"{sum(seen) / len(seen):.1f}" + ("" if patches is None else f" of {patches}")
+    return f"{sum(seen) / len(seen):.1f} of {format_scalar(record.values.get('patches'))}"
 
 
 def _percent_on_patches(record: Record) -> Scalar:
-    share = record.values.get("attention_on_patches")
-    return 100 * share if isinstance(share, float) else None
+    share = number(record.values, "attention_on_patches")
+    return None if share is None else 100 * share
 
 
 MODEL = Column("Model", "model", numeric=False)
-SHOWN_AT = Column("Shown at", _shown_at, numeric=False, optional=True)
 
 
 def _percent(title: str, value: str) -> Column:
@@ -104,7 +103,6 @@ ACCURACY = Table(
     "Accuracy on untouched images of {data}; 95 % intervals",
     (
         MODEL,
-        SHOWN_AT,
         Column("Parameters", "parameters"),
         Column("Images", "images"),
         _percent("Top-1, %", "top1"),
@@ -122,7 +120,6 @@ JIGSAW = Table(
     "Under a jigsaw of so many patches, {draws} of each image",
     (
         Column("Model (jigsaw in)", _with_jigsaw, numeric=False),
-        SHOWN_AT,
         Column("Share moved", "ratio", digits=None),
         Column("Patches moved", _joined("patches_moved", "patches", by=" of ")),
         _percent("Accuracy, %", "accuracy"),
@@ -142,13 +139,12 @@ DIFFERENCE = Table(
     "Differences, image by image",
     (
         Column("Models", _joined("model", "than", by=" − "), numeric=False),
-        SHOWN_AT,
         Column(
             "Of what",
             lambda record: DIFFERENCES.get(str(record.conditions.get("value"))),
             numeric=False,
         ),
-        Column("Share moved", lambda record: record.conditions.get("ratio") or 0, digits=None),
+        Column("Share moved", "ratio", digits=None),
         Column("Difference [95 %]", "difference", interval=2, signed=True),
         Column("0 outside", _is_clear, numeric=False),
     ),
@@ -164,7 +160,6 @@ CORRUPTION = Table(
             numeric=False,
         ),
         MODEL,
-        SHOWN_AT,
         _percent("Error, % (mean of severities)", "error"),
         Column(
             "÷ AlexNet’s, %",
@@ -182,7 +177,6 @@ CORRUPTION_SUMMARY = Table(
     "Over all corruptions",
     (
         MODEL,
-        SHOWN_AT,
         Column("Clean error, %", "clean_error"),
         _percent("Mean error, %", "mean_error"),
         Column("mCE, %", "mce", interval=1, optional=True),
@@ -200,7 +194,6 @@ NATURAL = Table(
     "ImageNet-A; 95 % intervals",
     (
         MODEL,
-        SHOWN_AT,
         Column("Images", "images"),
         _percent("Accuracy, %", "accuracy"),
         _percent("AURRA, %", "aurra"),
@@ -217,7 +210,6 @@ OUTLIERS = Table(
     "ImageNet-O: outliers by minus the largest softmax over 200 classes; 95 % intervals",
     (
         MODEL,
-        SHOWN_AT,
         Column("Outliers", "outliers"),
         Column("Inliers", "inliers"),
         _percent("AUPR, %", "aupr"),
@@ -258,7 +250,6 @@ ATTENTION = Table(
     "Last self-attention, picture by picture",
     (
         MODEL,
-        SHOWN_AT,
         Column("Picture", "image", numeric=False),
         Column("Looks from", "query", numeric=False),
         Column("Heads", "heads"),
