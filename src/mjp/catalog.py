@@ -4,9 +4,11 @@ from importlib import import_module
 from types import ModuleType
 
 from mjp.core.verbs import Verb
+from mjp.report.table import Section
 
 PLUGINS = (
     "mjp.commands",
+    "mjp.reporting",
     "mjp.train",
     "mjp.evaluate",
     "mjp.privacy",
@@ -33,3 +35,8 @@ def plugins() -> list[ModuleType]:
 def verbs() -> list[Verb]:
     """All that the command line can do, in the order that help lists them in."""
     return [verb for plugin in plugins() for verb in getattr(plugin, "VERBS", ())]
+
+
+def sections() -> list[Section]:
+    """All that a report shows of the plug-ins' records, in the order of the page."""
+    return [section for plugin in plugins() for section in getattr(plugin, "SECTIONS", ())]

@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from mjp.report.whole import write_report
+from mjp.catalog import sections
+from mjp.report.page import write_report
 from tests.browsing import snapshot
 from tests.report import made_runs as made
 
@@ -15,7 +16,7 @@ PHONE, DESK = 390, 1280
 def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     made.everything(folder / "runs")
-    report = write_report([folder / "runs"], folder / "report.html", command="mjp report runs")
+    report = write_report([folder / "runs"], folder / "report.html", sections(), command="mjp")
     return report.path.as_uri()
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from mjp.cli import main
 from mjp.commands import demo
 from mjp.core.errors import ConfigError
-from mjp.report.runs import RECORDS
+from mjp.core.records import RECORDS
 from mjp.train.recipe import read_recipe
 from tests.browsing import snapshot
 from tests.report.tracing import untraced

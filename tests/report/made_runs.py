@@ -5,7 +5,7 @@ import json
 from PIL import Image
 
 from mjp.core.records import Record, append_records
-from mjp.report.audit_figures import picture_file
+from mjp.privacy.pictures import draw_grids, picture_file
 
 RATIOS = (0.03, 0.27, 0.5)
 
@@ -35,11 +35,11 @@ def training(folder, epochs=3, asked=3, ratio=0.27):
     return write(folder, records)
 
 
-def evaluation(folder, models=("A", "J"), data="digits (val)", weights=None):
+def evaluation(folder, models=("A", "J"), data="digits (val)", weights=None, **more):
     records = []
     for place, label in enumerate(models):
         facts = {"model": label, "data": data, "parameters": 12345, "jigsaw": "pixels"}
-        facts["weights"] = weights or f"w{label}"
+        facts |= {"weights": weights or f"w{label}", **more}
         top = interval("top1", 90.5 + place) | interval("top5", 99.25) | {"images": 359}
         records.append(Record("eval accuracy", facts, top))
         for ratio in RATIOS:
@@ -100,7 +100,7 @@ def audit(folder, label="A"):
         values = interval("psnr", psnr) | interval("ssim", 0.5, 0.1)
         values |= {"psnr_lowest": psnr - 2, "psnr_highest": psnr + 2, "images": 2, "applied": 2}
         values |= {"baseline_mean_psnr": 11.0, "baseline_colour_psnr": 13.0, "gallery": 2}
-        values |= {"identified_pixels": 1.0, "level": level, "verdict": "told", "seconds": 0.25}
+        values |= {"identified_pixels": 1.0, "level": level, "seconds": 0.25}
         records.append(Record("audit", told, values))
         for number, name in enumerate(("cat", "dog")):
             own = {**told, "image": name, "number": number}
@@ -109,6 +109,7 @@ def audit(folder, label="A"):
                 path = picture_file(folder, told, what, number)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.new("RGB", (24, 16), (90 * number, 80, 200)).save(path)
+    draw_grids(records, folder)
     return write(folder, records)
 
 

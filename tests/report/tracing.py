@@ -1,5 +1,7 @@
 """Checks that every number of a page's tables and findings stands in a record it links to."""
 
+import base64
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -16,12 +18,14 @@ class _Node:
     def classes(self):
         return (self.attributes.get("class") or "").split()
 
-    def all(self, tag):
+    def every(self):
         for child in self.children:
             if isinstance(child, _Node):
-                if child.tag == tag:
-                    yield child
-                yield from child.all(tag)
+                yield child
+                yield from child.every()
+
+    def all(self, tag):
+        return (node for node in self.every() if node.tag == tag)
 
     def words(self, without=()):
         parts = []
@@ -134,3 +138,26 @@ def untraced(text):
             words = item.words(without=("source",))
             check(item, words, _numbers_of(records[link] for link in links))
     return wrong, seen
+
+
+def check_page(text):
+    """What holds of every page: complete by itself, sound links, pictures with words."""
+    root = tree(text)
+    assert root.children
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    links = [link.attributes["href"] for link in root.all("a")]
+    assert all(link.startswith("#") and link[1:] in ids for link in links)
+    pictures = [one.attributes for one in root.all("img")]
+    assert all(one["alt"] and one["src"].startswith("data:image/") for one in pictures)
+    assert len(list(root.all("script"))) == 1
+    script = text.split("<script>")[1].split("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text.replace("&#39;", "'")
+    assert not list(root.all("link"))
+    assert {"img", "a"} >= {
+        node.tag for node in root.every() if {"src", "href"} & node.attributes.keys()
+    }
+    assert not any(name.startswith("on") for node in root.every() for name in node.attributes)
+    assert "url(" not in text
+    assert "@import" not in text

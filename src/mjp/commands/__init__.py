@@ -25,5 +25,4 @@ VERBS = (
     _verb("train", options.TrainOptions, "commands.train"),
     _verb("check", options.CheckOptions, "commands.check"),
     _verb("audit", AuditOptions, "commands.audit"),
-    _verb("report", options.ReportOptions, "commands.report"),
 )

@@ -24,7 +24,7 @@ from mjp.core.errors import ConfigError
 from mjp.core.interruption import stop_requests
 from mjp.core.precision import float32_precision
 from mjp.core.ranges import check_count, check_crop
-from mjp.core.records import Record, Scalar, append_records, count_lines
+from mjp.core.records import Record, Scalar, append_records
 from mjp.core.seeds import generator_for
 from mjp.core.team import Team, joined
 from mjp.data.decoding import View
@@ -94,13 +94,11 @@ def run(options: AuditOptions) -> None:
             return
     images, summaries = recalled(works, options)
     records = [*summaries, *extra(images), *images]
-    file = options.out / "records.jsonl"
-    first = count_lines(file) + 1
-    append_records(file, records)
+    append_records(options.out / "records.jsonl", records)
     command = shlex.join(["mjp", *sys.argv[1:]])
     notes = [note for one in suspects for defence in defences for note in defence.notes(one.public)]
     told = tuple(dict.fromkeys(notes))
-    present(records, album.names[: options.show], options, command, told, first)
+    present(records, options, command, told)
 
 
 def _defences(texts: tuple[str, ...]) -> list[Defence]:

@@ -19,9 +19,9 @@ from mjp.privacy.attacking import ATTACKS
 from mjp.privacy.audit import AuditSettings, Gallery, Outcome, Pictures, Scene, examine, stage
 from mjp.privacy.defences import Defence
 from mjp.privacy.ledger import KIND, Ledger, key_of
+from mjp.privacy.pictures import picture_file
 from mjp.privacy.public import PublicModel
 from mjp.privacy.summary import summarize
-from mjp.report.audit_figures import picture_file
 
 
 @dataclass(frozen=True, eq=False)

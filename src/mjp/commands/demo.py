@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from mjp import __version__
+from mjp.catalog import sections
 from mjp.commands import audit, train
 from mjp.commands.audit_options import DEFAULT_SIZE, AuditOptions
 from mjp.commands.demo_method import load_photograph, show_method
@@ -22,14 +23,12 @@ from mjp.commands.options import DemoOptions, TrainOptions, Variant
 from mjp.core.errors import ConfigError
 from mjp.core.interruption import StoppedError
 from mjp.core.ranges import check_ratio
-from mjp.core.records import Record, append_records
+from mjp.core.records import RECORDS, Record, append_records
 from mjp.evaluate.accuracy import run_accuracy
 from mjp.evaluate.config import EvalAccuracyOptions, ProbePositionsOptions
 from mjp.evaluate.positions import run_positions
-from mjp.report.demo import METHOD_FILE, PANELS_FILE
-from mjp.report.glance import findings
-from mjp.report.runs import RECORDS, find_runs
-from mjp.report.whole import write_report
+from mjp.report.demo import LEAD, METHOD_FILE, PANELS_FILE, TITLE
+from mjp.report.page import write_report
 from mjp.train import runs
 from mjp.train.recipe import Recipe, read_recipe, with_variant
 
@@ -89,9 +88,17 @@ def run(options: DemoOptions) -> None:
             done.add(stage.name, _carried_out(stage, options))
     _write_records(options.out, list(done.records.values()))
     command = shlex.join(["mjp", *sys.argv[1:]])
-    report = write_report([options.out], options.out / "report.html", command=command)
-    for finding in findings(find_runs([options.out])):
-        print(finding.text)
+    report = write_report(
+        [options.out],
+        options.out / "report.html",
+        sections(),
+        command=command,
+        kind="Demonstration",
+        title=TITLE,
+        lead=LEAD,
+    )
+    for line in report.lines:
+        print(line)
     print(f"report: {report.path}")
 
 

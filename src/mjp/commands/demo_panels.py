@@ -8,12 +8,12 @@ from PIL import Image
 from torch import Tensor
 
 from mjp.core.errors import MjpError
-from mjp.core.records import Record
+from mjp.core.records import Record, read_records
 from mjp.privacy import metrics
-from mjp.report.audit_figures import picture_file
-from mjp.report.demo import draw_panels, panel_record
-from mjp.report.leaks import number
-from mjp.report.runs import RECORDS, read_run
+from mjp.privacy.pictures import picture_file
+from mjp.report.demo import PANELS, PANELS_FILE
+from mjp.report.grid import Panel, draw_panels
+from mjp.report.table import number
 
 
 def show_panels(out: Path, ratio: float) -> Record:
@@ -34,9 +34,11 @@ def show_panels(out: Path, ratio: float) -> Record:
     headings = ("the picture", "plain ViT", f"MJP, γ = {ratio:g}", "MJP, attacker knows it")
     below = ["stays on the device", *(f"rebuilt: {_decibels(psnr)}" for psnr in psnrs)]
     pictures = [original, *(picture for _, picture in found)]
-    draw_panels(list(zip(headings, below, pictures, strict=True)), out)
+    panels = [Panel(*three) for three in zip(headings, pictures, below, strict=True)]
+    draw_panels(panels, out, Path(PANELS_FILE).stem)
     name = str(plain.conditions["image"])
-    return panel_record(
+    return Record(
+        PANELS,
         {
             "photograph": name,
             "size": plain.conditions["image_size"],
@@ -57,7 +59,9 @@ def show_panels(out: Path, ratio: float) -> Record:
 
 def _found(folder: Path, defence: str, attack: str) -> tuple[Record, np.ndarray]:
     """What an attack got of the first picture: its record, and the picture."""
-    for record in read_run(folder / RECORDS, folder.name).images:
+    for record in read_records(folder):
+        if record.kind != "audit image":
+            continue
         told = record.conditions
         if (told["defence"], told["attack"], told["number"]) == (defence, attack, 0):
             return record, _read(picture_file(folder, told, attack, 0))

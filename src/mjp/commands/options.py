@@ -33,18 +33,6 @@ class DemoOptions:
 
 
 @dataclass(frozen=True)
-class ReportOptions:
-    """Write one self-contained HTML page on any runs: training, evaluation, probes, audits."""
-
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN [RUN …]")]
-    """Folders that other verbs wrote; those inside them count too."""
-    out: Path = Path("report.html")
-    """The page."""
-    title: str = ""
-    """Its heading, if not the names of the runs."""
-
-
-@dataclass(frozen=True)
 class TrainOptions:
     """Train a model by a recipe; `torchrun -m mjp train …` does so on many GPUs.
 

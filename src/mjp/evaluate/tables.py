@@ -114,6 +114,7 @@ ACCURACY = Table(
             optional=True,
         ),
     ),
+    glance="Accuracy of {model} on {data}: {top1} %",
 )
 JIGSAW = Table(
     "eval jigsaw",
@@ -244,6 +245,8 @@ POSITIONS = Table(
     ),
     note="1-D in patches (row × columns + column); 2-D in cells of the grid, the mean of row and "
     "column.",
+    glance="{model}: position told from its embedding to {mae_2d} cells; always the middle: "
+    "{mae_2d_of_the_middle}",
 )
 ATTENTION = Table(
     "probe attention",
@@ -260,25 +263,15 @@ ATTENTION = Table(
 
 
 def _draw_curves(records: Sequence[Record], out: Path) -> list[Path]:
-    from mjp.report.jigsaw import draw_curves
+    from mjp.report.figures import draw_curves
 
     return draw_curves(records, out)
 
 
 def _draw_corruptions(records: Sequence[Record], out: Path) -> list[Path]:
-    """A map of the models that have every corruption."""
-    from mjp.report.corruptions import draw_corruptions
+    from mjp.report.figures import draw_corruptions
 
-    names: dict[Scalar, set[Scalar]] = {}
-    for record in records:
-        if record.kind == "eval corruption" and record.values.get("error_5") is not None:
-            names.setdefault(record.conditions.get("model"), set()).add(
-                record.conditions.get("corruption")
-            )
-    most = max(names.values(), key=len, default=set())
-    return draw_corruptions(
-        [record for record in records if names.get(record.conditions.get("model")) == most], out
-    )
+    return draw_corruptions(records, out)
 
 
 EVALUATION = Section(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mjp.report.style import shortened, styled, write
+from mjp.report.style import bare, shortened, styled, write
 
 HEAT = "inferno"
 
@@ -83,10 +83,7 @@ def draw_heads(
 
 def _show(axis: Any, picture: np.ndarray) -> None:
     axis.imshow(picture)
-    axis.set_xticks([])
-    axis.set_yticks([])
-    for side in axis.spines.values():
-        side.set_visible(False)
+    bare(axis)
 
 
 def _overlay(axis: Any, picture: np.ndarray, weights: np.ndarray) -> None:

@@ -1,165 +1,163 @@
-"""One HTML page of sections: self-contained, with contents, figures inside, and its sources."""
+"""`write_report`: one page from any folders of records, whatever they hold and what is broken."""
 
-import base64
-import hashlib
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
-from mjp.core.errors import ConfigError, MjpError
+from mjp.core.errors import MjpError
 from mjp.core.records import Record
-from mjp.report.reading import MISSING
-from mjp.report.sources import Sources
+from mjp.report.folders import FOLDER, Folder, find_folders
+from mjp.report.render import Part, Renderer
+from mjp.report.table import Column, FilledTable, Row, Section, Table, split
 
-TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
+BROKEN = (KeyError, ValueError, TypeError, AttributeError, IndexError, OSError, MjpError)
+"""What records that are not as they should be lead to."""
+MOST_LINES = 12
+"""Lines of a table that the start of the page shows at most."""
+GLANCE = "glance"
+"""The id of the part that says first what was measured."""
 
 
 @dataclass(frozen=True)
-class Section:
-    """A part of a page.
+class Report:
+    """A page that was written.
 
     Args:
-        id: of its place, for links.
-        chapter: the heading that it stands under in the contents; empty for none.
+        records: that it is made of.
+        problems: that it tells of, in sentences.
+        lines: that it begins with.
     """
 
-    id: str
-    title: str
-    body: Markup
-    chapter: str = ""
+    path: Path
+    records: int
+    problems: tuple[str, ...]
+    lines: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A picture of a page: its content, what it shows in place of it, and words below it."""
-
-    source: str
-    alt: str
-    caption: str
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table: of numbers, or of words."""
-
-    title: str
-    numeric: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class Row:
-    """A line of a table, and the records that its numbers come from."""
-
-    cells: Sequence[str]
-    records: Sequence[Record | None] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class DataTable:
-    """Numbers in rows; the first cell of each names it.
+def write_report(
+    paths: Sequence[Path],
+    out: Path,
+    sections: Sequence[Section],
+    *,
+    command: str,
+    title: str = "",
+    lead: str = "",
+    kind: str = "Report",
+) -> Report:
+    """Writes the page on all folders of records among these and below them.
 
     Args:
-        folded: whether it is long, and opened by those who want it.
+        out: the page.
+        sections: of all plug-ins, in the order of the page.
+        command: the command line that makes it.
+        title: of the page; by default it names the folders.
+        lead: a text below the title; by default it counts the records.
+        kind: what sort of page it is, in two words.
     """
-
-    caption: str
-    columns: Sequence[Column]
-    rows: Sequence[Row]
-    note: str = ""
-    folded: bool = False
-
-    @property
-    def has_sources(self) -> bool:
-        """Whether any row tells its records."""
-        return any(row.records for row in self.rows)
-
-
-class Renderer:
-    """Fills templates; all of a page's sections share its sources."""
-
-    def __init__(self, sources: Sources) -> None:
-        self.sources = sources
-        self._environment = Environment(
-            loader=PackageLoader("mjp", "report"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters.update(fixed=fixed, percent=percent, short=short)
-        self._environment.globals["source"] = sources.link
-
-    def fill(self, template: str, **values: Any) -> Markup:
-        """The template with these values, as a part of a page."""
-        return Markup(self._environment.get_template(template).render(**values))
-
-    def macros(self, template: str, **values: Any) -> Any:
-        """The template's macros, each a function without arguments that gives a part of a page."""
-        return self._environment.get_template(template).make_module(values)
-
-    def table(self, table: DataTable) -> Markup:
-        """A table that can be sorted."""
-        return self.fill("table.html", table=table)
-
-    def figure(self, figure: Figure) -> Markup:
-        """A picture that can be enlarged."""
-        return self.fill("figure.html", figure=figure)
-
-    def paragraphs(self, *texts: str) -> Markup:
-        """Plain words."""
-        return Markup("").join(Markup("<p>{}</p>\n").format(text) for text in texts)
-
-    def page(
-        self,
-        sections: Iterable[Section],
-        *,
-        kind: str,
-        heading: str,
-        lead: str,
-        title: str,
-        command: str,
-    ) -> str:
-        """The whole page, with the records behind it at its end.
-
-        Args:
-            kind: what sort of page it is, in two words.
-            command: the command line that made it.
-        """
-        chapters: dict[str, list[Section]] = {}
-        for section in sections:
-            chapters.setdefault(section.chapter, []).append(section)
-        script = _asset("page_script.js")
-        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-        return self._environment.get_template("page.html").render(
-            chapters=chapters,
-            kind=kind,
-            heading=heading,
-            lead=lead,
-            title=title,
-            command=command,
-            style=Markup(_asset("page_style.css")),
-            script=Markup(script),
-            script_hash=f"sha256-{digest}",
-            listing=self.sources.listing(),
-        )
+    folders = find_folders(paths, sections)
+    records = [record for folder in folders for record in folder.records]
+    renderer = Renderer(folders)
+    problems = [problem for folder in folders for problem in folder.problems]
+    parts: list[Part] = []
+    for section in sections:
+        try:
+            parts += _parts(section, records, renderer)
+        except BROKEN as error:
+            reason = f"{type(error).__name__}: {error}"
+            problems.append(
+                f"The part “{section.title}” cannot be shown; its records are off ({reason})."
+            )
+    known = {kind for section in sections for kind in section.kinds}
+    others = [record for record in records if record.kind not in known]
+    try:
+        lines = glance(records, sections)
+    except BROKEN as error:
+        lines = []
+        problems.append(f"There is no glance; its records are off ({error}).")
+    first = Part(
+        GLANCE, "At a glance", renderer.fill("glance.html", lines=lines, problems=problems)
+    )
+    above = [part for part in parts if not part.chapter]
+    below = [part for part in parts if part.chapter]
+    last = [Part("runs", "What this page is made of", renderer.table(_contents(folders)), "More")]
+    if table := OTHERS.fill(others):
+        last.append(Part("other", "Other records", renderer.table(table), "More"))
+    names = ", ".join(dict.fromkeys(Path(path).resolve().name for path in paths))
+    noun = "folder" if len(folders) == 1 else "folders"
+    page = renderer.page(
+        [*above, first, *below, *last],
+        {
+            "kind": kind,
+            "heading": title or f"mjp: {names}",
+            "lead": lead or f"{len(records)} records of {len(folders)} {noun}.",
+            "title": title or f"mjp: {names}",
+            "command": command,
+        },
+    )
+    texts = tuple(text for text, _ in lines)
+    return Report(_write_whole(out, page), len(records), tuple(problems), texts)
 
 
-def embedded(path: Path, alt: str, caption: str) -> Figure:
-    """A file as part of the page; as an image, so that nothing in it can run or load."""
-    if path.suffix not in TYPES:
-        raise ConfigError(f"figure {path} is neither PNG nor SVG; give one of {', '.join(TYPES)}")
-    content = base64.b64encode(path.read_bytes()).decode("ascii")
-    return Figure(f"data:{TYPES[path.suffix]};base64,{content}", alt, caption)
+def glance(
+    records: Sequence[Record], sections: Sequence[Section]
+) -> list[tuple[str, tuple[Record, ...]]]:
+    """The lines that the tables have for the start of a page, and the records they rest on."""
+    return [
+        line
+        for section in sections
+        for table in section.tables
+        for line in table.glances([r for r in records if r.kind in section.kinds])[:MOST_LINES]
+    ]
 
 
-def write_whole(path: Path, text: str) -> Path:
+def _parts(section: Section, records: Sequence[Record], renderer: Renderer) -> list[Part]:
+    """The section, or one for each value of what it is made for; none without its records."""
+    own = [record for record in records if record.kind in section.kinds]
+    if not own:
+        return []
+    if not section.per:
+        parts = [renderer.section(section, own)]
+    else:
+        parts = [
+            renderer.section(section, some, place)
+            for place, some in enumerate(split(own, section.per), 1)
+        ]
+    return [part for part in parts if part.body]
+
+
+OTHERS = Table(
+    "",
+    "As they were written down",
+    (
+        Column("Kind", lambda record: record.kind, numeric=False),
+        Column("Folder", FOLDER, numeric=False),
+        Column(
+            "Values",
+            lambda record: ", ".join(f"{name} {value}" for name, value in record.values.items()),
+            numeric=False,
+            look="wide",
+        ),
+    ),
+    join=lambda records: [(record, (record,)) for record in records],
+)
+"""Records of kinds that have no section: shown as they are, never dropped."""
+
+
+def _contents(folders: Sequence[Folder]) -> FilledTable:
+    """What each folder holds."""
+    rows = []
+    for folder in folders:
+        kinds = {record.kind.partition(" ")[0] for record in folder.records}
+        replaced = f"; {folder.replaced} replaced by later ones" if folder.replaced else ""
+        problems = str(len(folder.problems) or "none")
+        held = f"{len(folder.entries)}{replaced}"
+        rows.append(Row((folder.name, ", ".join(sorted(kinds)) or "nothing", held, problems)))
+    heads = ("Folder", "Holds", "Records", "Problems")
+    columns = tuple(Column(head, "", numeric=False) for head in heads)
+    return FilledTable("The folders", columns, tuple(rows))
+
+
+def _write_whole(path: Path, text: str) -> Path:
     """Writes a page, whole or not at all."""
     part = path.with_name(f"{path.name}.part")
     try:
@@ -169,34 +167,3 @@ def write_whole(path: Path, text: str) -> Path:
     except OSError as error:
         raise MjpError(f"the page cannot be written to {path}: {error.strerror}") from error
     return path
-
-
-@contextmanager
-def drawn(draw: Callable[[Path], list[Path]]) -> Iterator[list[Path]]:
-    """What a function draws into a folder, as vectors where it does; gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="mjp-figures-") as folder:
-        paths = draw(Path(folder))
-        vectors = [path for path in paths if path.suffix == ".svg"]
-        yield vectors or paths
-
-
-def fixed(value: float | None, digits: int = 1) -> str:
-    """A number with this many digits after the point; a dash where there is none."""
-    if value is None:
-        return MISSING
-    small = digits >= 3 and 0 < abs(value) < 0.5 * 10**-digits
-    return f"{value:.0e}" if small else f"{value:.{digits}f}"
-
-
-def percent(share: float | None, digits: int = 0) -> str:
-    """A share of 1 as percent."""
-    return MISSING if share is None else f"{100 * share:.{digits}f} %"
-
-
-def short(value: float | None) -> str:
-    """Three digits, whatever the size."""
-    return MISSING if value is None else f"{value:.3g}"
-
-
-def _asset(name: str) -> str:
-    return files("mjp").joinpath("report", name).read_text(encoding="utf-8")

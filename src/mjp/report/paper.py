@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import Literal
 
 from mjp.core.records import Scalar
-from mjp.models.config import VARIANTS
 
 
 @dataclass(frozen=True)
@@ -98,6 +97,22 @@ ABLATION: Mapping[str, Classification] = MappingProxyType(
     }
 )
 """DeiT-S, by variant; D's Diff. Norm. is that of the table over γ, at γ = 0."""
+
+SETTINGS: Mapping[str, tuple[str, str | None, str, bool]] = MappingProxyType(
+    {
+        "A": ("own", None, "keep", False),
+        "B": ("none", None, "keep", False),
+        "C": ("own", None, "shuffle", True),
+        "D": ("own", "mlp", "keep", False),
+        "E": ("own", None, "keep", True),
+        "F": ("indexed", None, "keep", True),
+        "G": ("unknown", None, "keep", True),
+        "H": ("unknown", "pca", "keep", True),
+        "I": ("unknown", "linear", "keep", True),
+        "J": ("unknown", "mlp", "keep", True),
+    }
+)
+"""Of each row of the ablation: positions, localization, pixels, and whether patches move."""
 
 RATIOS: Mapping[float, Classification] = MappingProxyType(
     {
@@ -234,10 +249,9 @@ def variant_of(conditions: Mapping[str, Scalar]) -> str | None:
     """The row of the paper's ablation that a record's model is of, whatever its ratio."""
     if conditions.get("mjp_positions") is None:
         return "A"
-    told = tuple(conditions.get(f"mjp_{name}") for name in ("positions", "localization", "pixels"))
-    shuffles = bool(conditions.get("mjp_ratio"))
-    for letter, config in VARIANTS.items():
-        own = (config.positions, config.localization, config.pixels)
-        if own == told and shuffles == (config.ratio > 0):
-            return letter
-    return None
+    names = ("positions", "localization", "pixels")
+    settings = (
+        *(conditions.get(f"mjp_{name}") for name in names),
+        bool(conditions.get("mjp_ratio")),
+    )
+    return next((letter for letter, row in SETTINGS.items() if row == settings), None)

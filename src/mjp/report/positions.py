@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mjp.jigsaw import PatchGrid
 from mjp.report.style import RAMP, look, shortened, styled, write
+
+if TYPE_CHECKING:
+    from mjp.jigsaw import PatchGrid
 
 
 def draw_projections(
-    points: Mapping[str, np.ndarray], grids: Mapping[str, PatchGrid], method: str, out: Path
+    points: Mapping[str, np.ndarray], grids: "Mapping[str, PatchGrid]", method: str, out: Path
 ) -> list[Path]:
     """Every position as a point, joined to its neighbours; coloured by row, and by column.
 
@@ -31,7 +33,7 @@ def draw_projections(
         )
         for col, (label, places) in enumerate(points.items()):
             grid = grids[label]
-            row_of, col_of = grid.coordinates().numpy().T
+            row_of, col_of = (index.ravel() for index in np.indices((grid.rows, grid.cols)))
             for line, (name, value, count) in enumerate(
                 (("row", row_of, grid.rows), ("column", col_of, grid.cols))
             ):
@@ -62,7 +64,7 @@ def draw_projections(
         return write(figure, out, f"{method}-{dimensions}d")
 
 
-def _draw_mesh(axis: Any, places: np.ndarray, grid: PatchGrid) -> None:
+def _draw_mesh(axis: Any, places: np.ndarray, grid: "PatchGrid") -> None:
     """Lines between positions that are neighbours on the grid."""
     mesh = places.reshape(grid.rows, grid.cols, -1)
     for line in (*mesh, *mesh.transpose(1, 0, 2)):

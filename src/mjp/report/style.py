@@ -56,10 +56,18 @@ def look(number: int) -> dict[str, Any]:
     }
 
 
-def write(figure: Any, out: Path, name: str, *, dpi: int = 130) -> list[Path]:
-    """Writes the figure as PNG and as SVG; the paths."""
+def bare(axis: Any) -> None:
+    """Takes ticks and frame away, as of a picture."""
+    axis.set_xticks([])
+    axis.set_yticks([])
+    for side in axis.spines.values():
+        side.set_visible(False)
+
+
+def write(figure: Any, out: Path, name: str, *, dpi: int = 130, vectors: bool = True) -> list[Path]:
+    """Writes the figure as PNG and, if it is of lines, as SVG; the paths."""
     out.mkdir(parents=True, exist_ok=True)
-    paths = [out / f"{name}.png", out / f"{name}.svg"]
+    paths = [out / f"{name}.png", *([out / f"{name}.svg"] if vectors else [])]
     for path in paths:
         metadata = {"Date": None} if path.suffix == ".svg" else None
         figure.savefig(path, dpi=dpi, metadata=metadata)
@@ -69,3 +77,18 @@ def write(figure: Any, out: Path, name: str, *, dpi: int = 130) -> list[Path]:
 def shortened(text: str, length: int = 28) -> str:
     """A label that fits over a panel."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def legend_below(figure: Any, axes: Any) -> None:
+    """One legend for all panels, below them; guesses last."""
+    pairs = [axis.get_legend_handles_labels() for axis in axes]
+    handles = {text: handle for pair in pairs for handle, text in zip(*pair, strict=True)}
+    order = sorted(handles, key=lambda text: text.startswith("trivial"))
+    figure.legend(
+        [handles[text] for text in order],
+        order,
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        markerscale=1.2,
+    )

@@ -5,8 +5,9 @@ shows them with their figures. Nothing here imports torch.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -88,6 +89,7 @@ class Row:
         bars: length of the bar of each cell, in percent.
         group: the heading that it stands under.
         pale: whether its numbers do not count.
+        level: that its badge shows.
     """
 
     cells: tuple[str, ...]
@@ -95,21 +97,23 @@ class Row:
     bars: tuple[float, ...] = ()
     group: str = ""
     pale: bool = False
+    level: str = ""
 
 
 @dataclass(frozen=True)
 class FilledTable:
-    """A table with its rows.
-
-    Args:
-        folded: whether a page shows it only to those who open it.
-    """
+    """A table with its rows; a page shows one that is folded only to those who open it."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     note: str = ""
     folded: bool = False
+
+    @property
+    def has_sources(self) -> bool:
+        """Whether any row tells its records."""
+        return any(row.records for row in self.rows)
 
     @property
     def groups(self) -> dict[str, list[Row]]:
@@ -166,6 +170,7 @@ class Table:
             for place, column in enumerate(columns)
             if not column.optional or any(row[place] not in ("", MISSING) for row in cells)
         ]
+        badge = next((p for p, column in enumerate(columns) if column.look == "badge"), None)
         return FilledTable(
             filled_in(self.title, shown[0]),
             tuple(columns[place] for place in kept),
@@ -176,6 +181,7 @@ class Table:
                     tuple(columns[place].share(record) for place in kept),
                     "" if not self.group else str(look_up(record, self.group)),
                     bool(self.counts) and look_up(record, self.counts) is False,
+                    "" if badge is None else row[badge],
                 )
                 for row, (record, sources) in zip(cells, rows, strict=True)
             ),
@@ -184,9 +190,10 @@ class Table:
         )
 
     def fill_all(self, records: Sequence[Record]) -> list[FilledTable]:
-        """A table for each value of the condition `per`."""
+        """A table for each value of the condition `per`; the note below the last."""
         parts = split(records, self.per) if self.per else [records]
-        return [table for part in parts if (table := self.fill(part)) is not None]
+        tables = [table for part in parts if (table := self.fill(part)) is not None]
+        return [*(replace(table, note="") for table in tables[:-1]), *tables[-1:]]
 
     def glances(self, records: Sequence[Record]) -> list[tuple[str, tuple[Record, ...]]]:
         """Its lines for the start of a page, and their sources; none of a row without a number."""
@@ -258,7 +265,8 @@ class Section:
         also: kinds of the records that it shows besides those of its tables.
         template: a file of this folder that words the records, below `intro`.
         figures_first: whether the figures stand above the tables.
-        check: of the records of a folder, what says that a command did not come to its end.
+        check: of the records of a folder, a sentence on what is not finished; {path} stands for
+            the folder.
     """
 
     id: str
@@ -315,13 +323,7 @@ def number(values: Mapping[str, Scalar], name: str) -> float | None:
 
 def text_of(values: Mapping[str, Scalar], name: str) -> str:
     """A text of a record; empty where there is none."""
-    value = values.get(name)
-    return "" if value is None else str(value)
-
-
-class _Values(dict[str, str]):
-    def __missing__(self, name: str) -> str:
-        return MISSING
+    return "" if (value := values.get(name)) is None else str(value)
 
 
 def filled_in(template: str, record: Record) -> str:
@@ -333,7 +335,7 @@ def filled_in(template: str, record: Record) -> str:
         else format_scalar(value)
         for name, value in both.items()
     }
-    return template.format_map(_Values(texts))
+    return template.format_map(defaultdict(lambda: MISSING, texts))
 
 
 def look_up(record: Record, name: str) -> Scalar:
@@ -363,15 +365,16 @@ def format_scalar(value: Scalar, digits: int | None = 2, signed: bool = False) -
 
 
 def to_terminal(table: FilledTable) -> TerminalTable:
-    """The table for a console; what repeats in the first column stands once."""
+    """The table for a console, without its wide columns; what repeats in the first stands once."""
     result = TerminalTable(title=escape(table.title), box=box.SIMPLE_HEAD, caption=table.note)
     columns, rows = _ungrouped(table)
-    for column in columns:
+    kept = [place for place, column in enumerate(columns) if column.look != "wide"]
+    for column in (columns[place] for place in kept):
         justify: Literal["right", "left"] = "right" if column.numeric else "left"
         result.add_column(escape(column.title), justify=justify, overflow="fold")
     before = None
     for cells in rows:
-        first, *others = map(escape, cells)
+        first, *others = (escape(cells[place]) for place in kept)
         result.add_row("" if first == before else first, *others)
         before = first
     return result
@@ -380,11 +383,8 @@ def to_terminal(table: FilledTable) -> TerminalTable:
 def to_markdown(table: FilledTable) -> str:
     """The table for a document."""
     columns, rows = _ungrouped(table)
-    lines = [
-        [column.title for column in columns],
-        ["--:" if column.numeric else "---" for column in columns],
-        *rows,
-    ]
+    heads = [column.title for column in columns]
+    lines = [heads, ["--:" if column.numeric else "---" for column in columns], *rows]
     escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
@@ -395,8 +395,3 @@ def _ungrouped(table: FilledTable) -> tuple[tuple[Column, ...], list[tuple[str, 
         return table.columns, [row.cells for row in table.rows]
     heading = Column("", "", numeric=False)
     return (heading, *table.columns), [(row.group, *row.cells) for row in table.rows]
-
-
-def condition(name: str, names: Mapping[str, str]) -> Callable[[Record], Scalar]:
-    """A function of a record that gives a condition in other words."""
-    return lambda record: names.get(str(record.conditions.get(name)), record.conditions.get(name))

@@ -1,1 +1,3 @@
 """Training: the recipe, and the loop that carries it out."""
+
+from mjp.train.tables import SECTIONS as SECTIONS

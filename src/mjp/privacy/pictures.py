@@ -1,0 +1,93 @@
+"""The pictures that an audit kept, and grids of them. Imports no torch."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from mjp.core.records import Record, Scalar
+from mjp.privacy.ledger import file_name
+from mjp.report.grid import Panel, draw_grid
+from mjp.report.table import number, text_of
+
+SHOWN = 16
+"""Pictures of an audit that its grids show at most."""
+LOST = "the picture is gone"
+
+
+def picture_file(folder: Path, conditions: Mapping[str, Scalar], what: str, place: int) -> Path:
+    """Where a picture of an audit is kept.
+
+    Args:
+        what: `original`, `client` for what the model was fed, or the attack that rebuilt it.
+    """
+    name = file_name(conditions["weights"], conditions["defence"], what, place)
+    return folder / "pictures" / f"{name}.png"
+
+
+def read_picture(path: Path) -> np.ndarray | None:
+    """A picture that the audit kept, in [0, 1]; None where it is gone or broken."""
+    try:
+        with Image.open(path) as picture:
+            return np.asarray(picture.convert("RGB"), dtype=np.float64) / 255
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return None
+
+
+def draw_grids(records: Sequence[Record], folder: Path, most: int = SHOWN) -> list[Path]:
+    """A grid of the first pictures for each model and defence, `grid-1.png` and so on.
+
+    Args:
+        records: of the single pictures; others are left aside.
+        folder: of the audit.
+        most: pictures that they show.
+    """
+    for old in folder.glob("grid-*.png"):
+        old.unlink()
+    groups: dict[tuple[Scalar, Scalar], list[Record]] = {}
+    for record in records:
+        place = record.conditions.get("number")
+        if record.kind == "audit image" and isinstance(place, int) and place < most:
+            told = record.conditions
+            groups.setdefault((told.get("model"), told.get("defence")), []).append(record)
+    grids: list[Path] = []
+    for group in groups.values():
+        # Attacks that apply to none of the pictures are told of in a table.
+        some = {r.conditions["attack"] for r in group if number(r.values, "psnr") is not None}
+        rows: dict[Scalar, list[Record]] = {}
+        for record in group:
+            if record.conditions["attack"] in some:
+                rows.setdefault(record.conditions["number"], []).append(record)
+        told = group[0].conditions
+        title = f"{told.get('model')}: {told.get('defence_title')}"
+        panels = [_panels(row, folder) for row in rows.values()]
+        labels = [text_of(row[0].conditions, "image").rpartition("/")[2] for row in rows.values()]
+        grids += draw_grid(panels, labels, title, folder, f"grid-{len(grids) + 1}")
+    return grids
+
+
+def _panels(records: list[Record], folder: Path) -> list[Panel]:
+    """A picture as it was, as the model was fed it, and as each attack rebuilt it."""
+    first = records[0]
+    place = int(str(first.conditions["number"]))
+
+    def picture(what: str) -> np.ndarray | None:
+        return read_picture(picture_file(folder, first.conditions, what, place))
+
+    moved = f"{first.values.get('masked_patches')} patches moved"
+    panels = [
+        Panel("the picture", picture("original"), "", LOST),
+        Panel("what the client's model is fed", picture("client"), moved, LOST),
+    ]
+    for record in records:
+        attack = text_of(record.conditions, "attack")
+        psnr, client = (number(record.values, name) for name in ("psnr", "client_psnr"))
+        if psnr is None:
+            panels.append(Panel(attack, None, "", "does not apply"))
+            continue
+        caption = f"{psnr:.1f} dB"
+        if client is not None and client > psnr + 3:
+            caption += f" ({client:.1f} against what was fed)"
+        panels.append(Panel(attack, picture(attack), caption, LOST))
+    return panels

@@ -1,0 +1,144 @@
+"""What trainings look like: columns, figures and fixed texts. Imports no torch."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mjp.core.display import clock
+from mjp.core.records import Record, Scalar
+from mjp.report.table import (
+    Column,
+    Figure,
+    Section,
+    Table,
+    differences,
+    number,
+    split,
+    text_of,
+)
+
+Joined = Iterator[tuple[Record, tuple[Record, ...]]]
+
+
+def _last(records: Sequence[Record], kind: str) -> Record | None:
+    return next((record for record in reversed(records) if record.kind == kind), None)
+
+
+def _outcomes(records: Sequence[Record]) -> Joined:
+    """For each folder that was trained in: its recipe, and what came out."""
+    for some in split(records, "folder"):
+        start, end = _last(some, "train start"), _last(some, "train end")
+        if start is None:
+            continue
+        epoch = _last(some, "train epoch")
+        whole = [r for r in some if r.kind == "train timing" and "epoch" not in r.conditions]
+        values: dict[str, Scalar] = {"epochs": sum(r.kind == "train epoch" for r in some)}
+        if epoch is not None:
+            values["last_top1"] = epoch.values.get("val_top1")
+        values |= {} if end is None else end.values
+        values |= {} if not whole else whole[-1].values
+        sources = (start, epoch, end, *whole[-1:])
+        row = Record("train start", start.conditions, values)
+        yield row, tuple(record for record in sources if record is not None)
+
+
+def _settings(records: Sequence[Record]) -> Joined:
+    """For each folder, the settings that are not the same in all."""
+    starts = [_last(some, "train start") for some in split(records, "folder")]
+    known = [start for start in starts if start is not None]
+    bare = [
+        Record("", {n: v for n, v in start.conditions.items() if n != "folder"}, {})
+        for start in known
+    ]
+    for start, text in zip(known, differences(bare), strict=True):
+        if text:
+            yield Record("train start", {**start.conditions, "settings": text}, {}), (start,)
+
+
+def _model(record: Record) -> Scalar:
+    return " ".join(text_of(record.conditions, f"model.{name}") for name in ("name", "arguments"))
+
+
+def _data(record: Record) -> Scalar:
+    return text_of(record.conditions, "data.root") or record.conditions.get("data.source")
+
+
+def _mjp(record: Record) -> Scalar:
+    ratio = number(record.conditions, "mjp.ratio")
+    localization = text_of(record.conditions, "mjp.localization")
+    parts = [f"γ = {ratio:g}" if ratio else "", localization and f"localization {localization}"]
+    return ", ".join(filter(None, parts)) or "none"
+
+
+def _epochs(record: Record) -> Scalar:
+    return f"{record.values['epochs']} of {text_of(record.conditions, 'run.epochs') or '?'}"
+
+
+def _time(record: Record) -> Scalar:
+    return clock(number(record.values, "seconds"))
+
+
+RUN = Column("Run", "folder", numeric=False)
+OUTCOMES = Table(
+    "train start",
+    "What came out of training",
+    (
+        RUN,
+        Column("Model", _model, numeric=False),
+        Column("Data", _data, numeric=False),
+        Column("MJP", _mjp, numeric=False),
+        Column("Epochs", _epochs),
+        Column("Last top-1, %", "last_top1"),
+        Column("Best top-1, %", "best_top1"),
+        Column("Time", _time),
+    ),
+    join=_outcomes,
+)
+SETTINGS = Table(
+    "train start",
+    "Settings in which the runs differ",
+    (RUN, Column("Settings", "settings", numeric=False, look="wide")),
+    folded_from=1,
+    join=_settings,
+)
+
+
+def _draw(records: Sequence[Record], out: Path) -> list[Path]:
+    from mjp.report.figures import draw_training
+
+    return draw_training(records, out)
+
+
+def _unfinished(records: Sequence[Record]) -> str:
+    """What to do about a training that did not come to its end."""
+    start = _last(records, "train start")
+    if start is None or _last(records, "train end") is not None:
+        return ""
+    done = sum(record.kind == "train epoch" for record in records)
+    return (
+        f"training is not finished, {done} of {start.conditions.get('run.epochs')} epochs are "
+        "written down; go on with mjp train --resume --out {path}."
+    )
+
+
+SECTIONS = (
+    Section(
+        "training",
+        "Training",
+        "How training went",
+        (OUTCOMES, SETTINGS),
+        (
+            Figure(
+                _draw,
+                "Curves of loss and validation accuracy over the epochs, a line for each run",
+                "Loss and accuracy after each epoch.",
+            ),
+        ),
+        intro="Each line is one run. Where two differ in nothing but MJP, the difference is MJP’s, "
+        "and that of one seed: it says that training works, not that one is better. Accuracies "
+        "here are of the validation during training; evaluations elsewhere on this page may draw "
+        "other images of the same set, and compute in another precision.",
+        also=frozenset({"train epoch", "train end", "train timing", "train step"}),
+        figures_first=True,
+        check=_unfinished,
+    ),
+)
