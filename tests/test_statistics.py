@@ -39,3 +39,10 @@ def test_a_single_value_has_no_interval():
     assert estimate.mean == 3
     assert math.isnan(estimate.low)
     assert math.isnan(estimate.high)
+
+
+def test_the_interval_of_a_share_stays_within_0_and_100_percent():
+    (estimate,) = estimates(np.array([[1.0], [1.0], [0.0]]))
+    assert estimate.high > 1
+    assert estimate.percent() == Estimate(100 * estimate.mean, 0.0, 100.0)
+    assert math.isnan(estimates(np.array([[0.5]]))[0].percent().low)

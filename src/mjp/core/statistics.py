@@ -21,6 +21,11 @@ class Estimate:
     def scaled(self, factor: float) -> "Estimate":
         return Estimate(factor * self.mean, factor * self.low, factor * self.high)
 
+    def percent(self) -> "Estimate":
+        """The estimate of a share of 1 in percent, its interval within 0 and 100."""
+        low, high = max(100 * self.low, 0.0), min(100 * self.high, 100.0)
+        return Estimate(100 * self.mean, low, high)
+
     def values(self, name: str) -> dict[str, float]:
         """The estimate as three values of a record."""
         return {name: self.mean, f"{name}_low": self.low, f"{name}_high": self.high}

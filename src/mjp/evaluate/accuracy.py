@@ -198,8 +198,8 @@ def to_records(
         "unreadable": rows.unreadable,
     }
     values: dict[str, Scalar] = {
-        **top1.scaled(100.0).values("top1"),
-        **top5.scaled(100.0).values("top5"),
+        **top1.percent().values("top1"),
+        **top5.percent().values("top5"),
     }
     records = [Record("eval accuracy", conditions, {**values, **counts})]
     for place, ratio in enumerate(options.ratios):
@@ -207,7 +207,8 @@ def to_records(
         for (name, factor), estimate in zip(
             JIGSAW_VALUES, jigsaws[3 * place : 3 * place + 3], strict=True
         ):
-            values |= estimate.scaled(factor).values(name)
+            shown = estimate.percent() if factor == 100 else estimate
+            values |= shown.values(name)
         values |= {"patches_moved": round(ratio * patches), "patches": patches}
         more: dict[str, Scalar] = {"ratio": ratio, "draws": options.draws}
         records.append(Record("eval jigsaw", {**conditions, **more}, {**values, **counts}))

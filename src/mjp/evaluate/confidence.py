@@ -204,7 +204,7 @@ def natural_values(
 
     accuracy = estimates(correct.astype(float)[:, None])[0]
     values: dict[str, Scalar] = {
-        **accuracy.scaled(100.0).values("accuracy"),
+        **accuracy.percent().values("accuracy"),
         "images": len(correct),
     }
     resampled = _resampled(("aurra", "calibration_error"), measured, (len(correct),), seed)

@@ -321,7 +321,7 @@ def corruption_record(name: str, outcome: Outcome, conditions: Mapping[str, Scal
             f"error_{severity}": 100 * error
             for severity, error in zip(SEVERITIES, outcome.errors, strict=True)
         },
-        **mean.scaled(100.0).values("error"),
+        **mean.percent().values("error"),
         "images": len(outcome.wrong[0]),
         "unreadable": outcome.unreadable,
         "relative_to_alexnet": None if alexnet is None else 100 * mean.mean / alexnet,
@@ -347,7 +347,7 @@ def summary_record(
         errors = {name: outcomes[name].errors for name in CORRUPTIONS}
         images = [outcomes[name].by_image() if paired else None for name in CORRUPTIONS]
         plain = float(np.mean([np.mean(each) for each in errors.values()]))
-        values |= _estimate(plain, images).scaled(100.0).values("mean_error")
+        values |= _estimate(plain, images).percent().values("mean_error")
         if conditions.get("imagenet"):
             alexnet = [ALEXNET_ERRORS[name] for name in CORRUPTIONS]
             mce = _estimate(mean_corruption_error(errors), images, alexnet)
