@@ -30,6 +30,7 @@ __all__ = [
     "UnsupportedModelError",
     "attack",
     "attacks",
+    "audit",
     "create_model",
     "generator_for",
     "load",

@@ -17,12 +17,13 @@ from mjp.models.factory import create_model as create_model
 from mjp.models.factory import wrap as wrap
 from mjp.models.locator import LossTerms as LossTerms
 from mjp.models.weights import load_weights as load_weights
-from mjp.privacy.attacking import attack as attack
-from mjp.privacy.attacking import attacks as attacks
+from mjp.privacy.attacks import attack as attack
+from mjp.privacy.attacks import attacks as attacks
+from mjp.privacy.audit import audit as audit
 from mjp.privacy.defences import Defence as Defence
 from mjp.privacy.defences import parse_defence as parse_defence
 from mjp.privacy.public import PublicModel as PublicModel
-from mjp.privacy.result import AttackResult as AttackResult
 from mjp.privacy.sharing import share as share
+from mjp.privacy.update import AttackResult as AttackResult
 from mjp.privacy.update import SharedUpdate as SharedUpdate
 from mjp.train.weighting import LocalizationWeight as LocalizationWeight

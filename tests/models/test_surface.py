@@ -3,10 +3,10 @@
 import pytest
 import torch
 import tyro
+from mjp.commands.audit_options import AuditOptions
 from torch import nn
 
 import mjp
-from mjp.commands.audit_options import AuditOptions
 from mjp.core.configuration import from_mapping
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import PatchGrid

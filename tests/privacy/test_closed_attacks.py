@@ -176,7 +176,7 @@ def test_many_observations_together_give_what_each_gives_alone():
     images = pictures("astronaut", "coffee")
     jigsaws = [plan(model, 0.1), plan(model, 0.2, seed=1)]
     updates = [sent(model, images[i : i + 1], jigsaws[i]) for i in range(2)]
-    from mjp.privacy.attacking import attack_each
+    from mjp.privacy.attacks import attack_each
 
     together = attack_each("adaptive_solve", model, [(one,) for one in updates])
     for one, result in zip(updates, together, strict=True):

@@ -10,7 +10,7 @@ from skimage.metrics import mean_squared_error, peak_signal_noise_ratio, structu
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import PatchGrid
 from mjp.privacy import metrics
-from mjp.privacy.identification import identify, squared_distances
+from mjp.privacy.metrics import identify, squared_distances
 
 GRID = PatchGrid(4, 2)  # Of 64x32 images, in patches of 16x16.
 ALL = (metrics.mse, metrics.psnr, metrics.ssim, metrics.fft2d)
@@ -192,7 +192,7 @@ def test_distances_are_those_of_a_loop(seed):
 
 @pytest.mark.parametrize("chunk", [16384, 100])
 def test_planted_neighbours_are_identified_and_strangers_are_not(chunk, monkeypatch):
-    monkeypatch.setattr("mjp.privacy.identification.CHUNK", chunk)
+    monkeypatch.setattr("mjp.privacy.metrics.VALUES_AT_ONCE", chunk)
     gallery = random_images(0, batch=10)
     truth_index = torch.tensor([7, 2, 2, 0])
     found = gallery[truth_index] + 0.05 * random_images(1, batch=4)

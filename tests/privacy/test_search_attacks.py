@@ -20,9 +20,8 @@ from mjp.privacy.attacks.descent import descend
 from mjp.privacy.attacks.matching import Matching, Settings
 from mjp.privacy.attacks.norms import WrittenOutNorms
 from mjp.privacy.public import PublicModel
-from mjp.privacy.result import Effort
 from mjp.privacy.sharing import share
-from mjp.privacy.update import SharedUpdate
+from mjp.privacy.update import Effort, SharedUpdate
 
 SIZE, PATCH, CLASSES = (16, 24), 4, 7
 ALL = [invert, april_opt, gradvit, dlg, idlg]

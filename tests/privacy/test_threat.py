@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 import mjp
 from mjp.core.errors import ConfigError
-from mjp.privacy.attacking import ATTACKS, attack_each
-from mjp.privacy.result import Effort
+from mjp.privacy.attacks import ATTACKS, attack_each
 from mjp.privacy.sharing import share, share_each
-from mjp.privacy.update import SharedUpdate
+from mjp.privacy.update import Effort, SharedUpdate
 from tests.privacy.clients import CLASSES, HEIGHT, WIDTH, pictures, plan, public
 
 FEW = Effort(steps=2, restarts=1)
@@ -94,7 +93,7 @@ def test_an_attack_gets_the_model_the_updates_and_its_effort_only(monkeypatch):
         return []
 
     monkeypatch.setattr(
-        "mjp.privacy.attacking.ATTACKS", {"spy": mjp.privacy.attacking.Attack(spy, "looks")}
+        "mjp.privacy.attacks.ATTACKS", {"spy": mjp.privacy.attacks.Attack(spy, "looks")}
     )
     attack_each("spy", model, [(update,)])
     assert not holds(seen[0], images)

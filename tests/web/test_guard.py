@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from mjp.privacy.attacking import ATTACKS
+from mjp.privacy.attacks import ATTACKS
 from mjp.privacy.defence_parts import PARTS, number
 from mjp.privacy.defence_updates import GradientPart
 from mjp.web.config import ServeOptions

@@ -20,8 +20,7 @@ from mjp.core.errors import ConfigError
 from mjp.data.decoding import View
 from mjp.data.embedded import photograph
 from mjp.models.facts import fingerprint
-from mjp.privacy.audit import AuditSettings, Gallery, Pictures, examine, predicted, stage
-from mjp.privacy.defences import parse_defence
+from mjp.privacy.audit import audit
 from mjp.privacy.public import PublicModel
 from mjp.web.config import ServeOptions
 from mjp.web.jobs import Job, Jobs
@@ -47,12 +46,8 @@ def test_a_job_gives_what_the_library_gives(server, defence, attack):
     job = server.ended(server.start(defence=defence, attack=attack, seed=5)["id"])
     public = PublicModel.of(small_model())
     image = torch.as_tensor(View(public.size).transform()(photograph("astronaut")))[None] / 255
-    pictures = Pictures(image, torch.zeros(1, dtype=torch.int64), (0,), ("astronaut",))
-    settings, chosen = AuditSettings(seed=5), parse_defence(defence)
-    defended = chosen.public(public)
-    scene = stage(defended, chosen, predicted(public, pictures), settings)
-    gallery = Gallery.of(public, image)
-    (outcome,) = examine(defended, scene, attack, settings, gallery, lambda _: None)
+    report = audit(public, image, attacks=(attack,), defences=(defence,), seed=5, show=1)
+    summary, _, outcome = report.records
     result = job["result"]
     answer = server.client.get(result["download"])
     assert answer.headers["content-disposition"] == f'attachment; filename="mjp-{attack}.zip"'
@@ -66,12 +61,13 @@ def test_a_job_gives_what_the_library_gives(server, defence, attack):
     assert not any("identified" in name for name in record["values"])
     assert result["psnr"] == pytest.approx(outcome.values["psnr"], abs=0.5)
     assert result["ssim"] == pytest.approx(outcome.values["ssim"], abs=0.01)
-    assert result["masked_patches"] == int(scene.masked.sum())
-    assert result["psnr_guess"] == pytest.approx(max(gallery.baselines().values()))
+    assert result["masked_patches"] == outcome.values["masked_patches"]
+    guesses = (summary.values[f"baseline_{guess}_psnr"] for guess in ("mean", "colour"))
+    assert result["psnr_guess"] == pytest.approx(max(guesses))
     found = png(server.client, result["pictures"]["recovered"]).astype(int)
-    expected = (outcome.image.permute(1, 2, 0) * 255).round().numpy()
+    expected = (report.images[defence, attack, 0].permute(1, 2, 0) * 255).round().numpy()
     assert np.abs(found - expected).mean() < 1
-    view = (scene.view[0].permute(1, 2, 0) * 255).round().numpy()
+    view = (report.images[defence, "client", 0].permute(1, 2, 0) * 255).round().numpy()
     assert np.abs(png(server.client, result["pictures"]["shuffled"]) - view).max() == 0
 
 

@@ -42,7 +42,7 @@ from mjp.models.config import MJPConfig
 from mjp.models.factory import wrap
 from mjp.models.opening import RANDOM, ModelName, open_model
 from mjp.models.subject import Subject
-from mjp.privacy.attacking import attack_each
+from mjp.privacy.attacks import attack_each
 from mjp.privacy.defences import Defence, parse_defence
 from mjp.privacy.metrics import psnr, psnr_where
 from mjp.privacy.public import PublicModel

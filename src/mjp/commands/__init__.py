@@ -5,7 +5,6 @@ from importlib import import_module
 from typing import Any
 
 from mjp.commands import options
-from mjp.commands.audit_options import AuditOptions
 from mjp.core.verbs import Verb
 
 
@@ -24,5 +23,4 @@ VERBS = (
     _verb("demo", options.DemoOptions, "commands.demo"),
     _verb("train", options.TrainOptions, "commands.train"),
     _verb("check", options.CheckOptions, "commands.check"),
-    _verb("audit", AuditOptions, "commands.audit"),
 )

@@ -14,8 +14,7 @@ import torch
 
 from mjp import __version__
 from mjp.catalog import sections
-from mjp.commands import audit, train
-from mjp.commands.audit_options import DEFAULT_SIZE, AuditOptions
+from mjp.commands import train
 from mjp.commands.demo_method import load_photograph, show_method
 from mjp.commands.demo_panels import show_panels
 from mjp.commands.evaluating import claim
@@ -27,6 +26,8 @@ from mjp.core.records import RECORDS, Record, append_records
 from mjp.evaluate.accuracy import run_accuracy
 from mjp.evaluate.config import EvalAccuracyOptions, ProbePositionsOptions
 from mjp.evaluate.positions import run_positions
+from mjp.privacy.command import run_audit
+from mjp.privacy.config import DEFAULT_SIZE, AuditOptions
 from mjp.report.demo import LEAD, METHOD_FILE, PANELS_FILE, TITLE
 from mjp.report.page import write_report
 from mjp.train import runs
@@ -316,7 +317,7 @@ def _attack(
     size: tuple[int, int] | None = None,
 ) -> None:
     (out / RECORDS).unlink(missing_ok=True)
-    audit.run(
+    run_audit(
         AuditOptions(
             model=models,
             size=size,

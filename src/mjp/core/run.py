@@ -144,13 +144,20 @@ class Run:
         """The signal that asked this process to stop; 0 for none."""
         return self._request.number
 
-    def check_stop(self) -> None:
-        """Raises if the run was asked to stop; all that was written stays."""
-        if self._request.number:
+    def check_stop(self, *, together: bool = False) -> None:
+        """Raises if the run was asked to stop; all that was written stays.
+
+        Args:
+            together: whether to stop if any process was asked to; then all of them call this.
+        """
+        number = self._request.number
+        if together and self.team.size > 1:
+            number = int(self.team.largest(torch.tensor(number)))
+        if number:
             raise StoppedError(
                 f"stopped; what was done is kept in {self.out}: go on with the same command and "
                 "--resume",
-                self._request.number,
+                number,
             )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from mjp.core.errors import ConfigError
 from mjp.core.interruption import StoppedError
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,13 @@ class Team:
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
-    def gathered(self, texts: list[str]) -> list[str]:
-        """The texts of all processes, in the order of their ranks, in each of them."""
+    def gathered(self, items: list[Item]) -> list[Item]:
+        """The items of all processes, in the order of their ranks, in each of them."""
         if self.size == 1:
-            return texts
-        found: list[list[str]] = [[] for _ in range(self.size)]
-        dist.all_gather_object(found, texts)
-        return [text for part in found for text in part]
+            return items
+        parts: list[list[Item]] = [[] for _ in range(self.size)]
+        dist.all_gather_object(parts, items)
+        return [item for part in parts for item in part]
 
     def wait(self) -> None:
         """Until every process is here."""

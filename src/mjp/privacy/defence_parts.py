@@ -51,6 +51,7 @@ class Part:
     Args:
         name: in the text of a defence.
         label: for a list to choose from; the first line of the docstring says what it does.
+        words, clause: title and what it does, with {NAME}, {NAME_percent} or {self.ATTRIBUTE}.
         kind: of which a defence has one part at most, because of `reason`.
         excludes: other parts by name that it cannot go with, and why.
         feeds: whether the model is fed something else or answers otherwise, so that the accuracy
@@ -61,6 +62,8 @@ class Part:
 
     name: ClassVar[str]
     label: ClassVar[str]
+    words: ClassVar[str]
+    clause: ClassVar[str]
     kind: ClassVar[str]
     reason: ClassVar[str] = "one of them is enough"
     excludes: ClassVar[Mapping[str, str]] = {}
@@ -96,12 +99,17 @@ class Part:
     @property
     def title(self) -> str:
         """A few words for a report."""
-        raise NotImplementedError
+        return self._filled(self.words)
 
     @property
     def about(self) -> str:
         """What it does, and what the attacker can still know: a clause."""
-        raise NotImplementedError
+        return self._filled(self.clause)
+
+    def _filled(self, text: str) -> str:
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        shares = {f"{name}_percent": 100 * value for name, value in values.items()}
+        return text.format(self=self, **values, **shares)
 
     @property
     def images_per_update(self) -> int:

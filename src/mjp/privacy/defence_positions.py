@@ -90,17 +90,13 @@ class MaskedJigsaw(Jigsaw):
     name: ClassVar[str] = "mjp"
     label: ClassVar[str] = "Masked jigsaw puzzle (MJP)"
 
-    @property
-    def title(self) -> str:
-        return f"MJP, {100 * self.ratio:g} % of the patches{self.often}"
+    words: ClassVar[str] = "MJP, {ratio_percent:g} % of the patches{self.often}"
 
-    @property
-    def about(self) -> str:
-        return (
-            f"shuffles {100 * self.ratio:g} % of the patches and gives all of them one unknown "
-            "position; which ones they are is seen from the zero rows of the position gradient, "
-            "and the other patches leak but for what they share with the shuffled ones"
-        )
+    clause: ClassVar[str] = (
+        "shuffles {ratio_percent:g} % of the patches and gives all of them one unknown "
+        "position; which ones they are is seen from the zero rows of the position gradient, "
+        "and the other patches leak but for what they share with the shuffled ones"
+    )
 
     def prepare(self, public: PublicModel) -> PublicModel:
         table_of(public, self)
@@ -173,16 +169,12 @@ class Shuffle(Jigsaw):
     label: ClassVar[str] = "Shuffle only"
     least: ClassVar[int] = 2
 
-    @property
-    def title(self) -> str:
-        return f"{100 * self.ratio:g} % of the patches shuffled{self.often}"
+    words: ClassVar[str] = "{ratio_percent:g} % of the patches shuffled{self.often}"
 
-    @property
-    def about(self) -> str:
-        return (
-            f"shuffles {100 * self.ratio:g} % of the patches before the model sees them; the "
-            "shuffled picture leaks as any other, and is a puzzle to solve"
-        )
+    clause: ClassVar[str] = (
+        "shuffles {ratio_percent:g} % of the patches before the model sees them; the "
+        "shuffled picture leaks as any other, and is a puzzle to solve"
+    )
 
     def prepare(self, public: PublicModel) -> PublicModel:
         self._check_patches(public)
@@ -220,16 +212,12 @@ class UnsharedPositions(WithheldPositions):
     name: ClassVar[str] = "unshared"
     label: ClassVar[str] = "Position gradient not shared"
 
-    @property
-    def title(self) -> str:
-        return "position gradient not shared"
+    words: ClassVar[str] = "position gradient not shared"
 
-    @property
-    def about(self) -> str:
-        return (
-            "keeps the gradient of the position table to the client; all other gradients are exact,"
-            " for a search to match"
-        )
+    clause: ClassVar[str] = (
+        "keeps the gradient of the position table to the client; all other gradients are exact,"
+        " for a search to match"
+    )
 
 
 @dataclass(frozen=True)
@@ -239,16 +227,12 @@ class FrozenPositions(WithheldPositions):
     name: ClassVar[str] = "frozen"
     label: ClassVar[str] = "Frozen positions"
 
-    @property
-    def title(self) -> str:
-        return "positions frozen"
+    words: ClassVar[str] = "positions frozen"
 
-    @property
-    def about(self) -> str:
-        return (
-            "does not train the position table, so that it has no gradient; all other gradients "
-            "are exact, for a search to match"
-        )
+    clause: ClassVar[str] = (
+        "does not train the position table, so that it has no gradient; all other gradients "
+        "are exact, for a search to match"
+    )
 
     def prepare(self, public: PublicModel) -> PublicModel:
         table = table_of(public, self)
@@ -263,16 +247,12 @@ class SincosPositions(WithheldPositions):
     label: ClassVar[str] = "Fixed sin-cos positions"
     feeds: ClassVar[bool] = True
 
-    @property
-    def title(self) -> str:
-        return "fixed sin-cos positions"
+    words: ClassVar[str] = "fixed sin-cos positions"
 
-    @property
-    def about(self) -> str:
-        return (
-            "has fixed sin-cos positions in place of learned ones, so that there is no gradient of "
-            "them; all other gradients are exact, for a search to match"
-        )
+    clause: ClassVar[str] = (
+        "has fixed sin-cos positions in place of learned ones, so that there is no gradient of "
+        "them; all other gradients are exact, for a search to match"
+    )
 
     def prepare(self, public: PublicModel) -> PublicModel:
         table = table_of(public, self)

@@ -37,14 +37,12 @@ class Cast(GradientPart):
     reason: ClassVar[str] = "the second rounding adds nothing that the coarser one has not done"
     dtype: ClassVar[torch.dtype]
 
-    @property
-    def title(self) -> str:
-        return f"sent as {self.name}"
+    words: ClassVar[str] = "sent as {self.name}"
 
-    @property
-    def about(self) -> str:
-        bits = 1 - round(math.log2(torch.finfo(self.dtype).eps))
-        return f"rounds every entry to {bits} significant bits; the rest is as it was"
+    clause: ClassVar[str] = (
+        "rounds every entry to {self.bits} significant bits; the rest is as it was"
+    )
+    bits: ClassVar[int]
 
     def process(
         self, gradients: Gradients, public: PublicModel, generator: torch.Generator
@@ -66,6 +64,7 @@ class Float16(Cast):
     name: ClassVar[str] = "fp16"
     label: ClassVar[str] = "Sent in 16 bits (fp16)"
     dtype: ClassVar[torch.dtype] = torch.float16
+    bits: ClassVar[int] = 11
 
 
 @dataclass(frozen=True)
@@ -75,6 +74,7 @@ class BFloat16(Cast):
     name: ClassVar[str] = "bf16"
     label: ClassVar[str] = "Sent in 16 bits (bf16)"
     dtype: ClassVar[torch.dtype] = torch.bfloat16
+    bits: ClassVar[int] = 8
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,12 @@ class Prune(GradientPart):
         if self.share == 1:
             raise ConfigError(f"prune={self.share:g} leaves nothing to send; use a share below 1")
 
-    @property
-    def title(self) -> str:
-        return f"the smallest {100 * self.share:g} % pruned"
+    words: ClassVar[str] = "the smallest {share_percent:g} % pruned"
 
-    @property
-    def about(self) -> str:
-        return (
-            f"sets the smallest {100 * self.share:g} % of each tensor's entries to zero; the others"
-            " are exact, and which ones they are is seen"
-        )
+    clause: ClassVar[str] = (
+        "sets the smallest {share_percent:g} % of each tensor's entries to zero; the others"
+        " are exact, and which ones they are is seen"
+    )
 
     def process(
         self, gradients: Gradients, public: PublicModel, generator: torch.Generator
@@ -129,16 +125,12 @@ class Clip(GradientPart):
         "Norm", least=1e-9, most=1e9, example=1.0, control=(1e-4, 100.0), scale="log"
     )
 
-    @property
-    def title(self) -> str:
-        return f"clipped to norm {self.norm:g}"
+    words: ClassVar[str] = "clipped to norm {norm:g}"
 
-    @property
-    def about(self) -> str:
-        return (
-            f"scales the whole gradient down to a norm of at most {self.norm:g}; its direction, "
-            "and so all that linear algebra needs, stays"
-        )
+    clause: ClassVar[str] = (
+        "scales the whole gradient down to a norm of at most {norm:g}; its direction, "
+        "and so all that linear algebra needs, stays"
+    )
 
     def process(
         self, gradients: Gradients, public: PublicModel, generator: torch.Generator
@@ -163,16 +155,12 @@ class Noise(GradientPart):
         "Standard deviation", least=1e-15, most=1e6, example=1e-5, control=(1e-9, 1.0), scale="log"
     )
 
-    @property
-    def title(self) -> str:
-        return f"Gaussian noise of {self.std:g}"
+    words: ClassVar[str] = "Gaussian noise of {std:g}"
 
-    @property
-    def about(self) -> str:
-        return (
-            f"adds Gaussian noise of standard deviation {self.std:g} to every entry; what is large "
-            "beside it is still seen, and without clipping nothing is guaranteed"
-        )
+    clause: ClassVar[str] = (
+        "adds Gaussian noise of standard deviation {std:g} to every entry; what is large "
+        "beside it is still seen, and without clipping nothing is guaranteed"
+    )
 
     def process(
         self, gradients: Gradients, public: PublicModel, generator: torch.Generator
@@ -208,19 +196,15 @@ class PrivateSGD(GradientPart):
         "Clipping norm", least=1e-6, most=1e6, example=1.0, scale="log", default=1.0
     )
 
-    @property
-    def title(self) -> str:
-        return (
-            f"DP-SGD, noise multiplier {self.noise_multiplier:g}, clipping norm {self.max_norm:g}"
-        )
+    words: ClassVar[str] = (
+        "DP-SGD, noise multiplier {noise_multiplier:g}, clipping norm {max_norm:g}"
+    )
 
-    @property
-    def about(self) -> str:
-        return (
-            f"clips each image's gradient to norm {self.max_norm:g} and adds Gaussian noise of "
-            f"{self.noise_multiplier:g} times that to their sum; whatever the attacker knows, its ε"
-            " bounds what it learns of any one image"
-        )
+    clause: ClassVar[str] = (
+        "clips each image's gradient to norm {max_norm:g} and adds Gaussian noise of "
+        "{noise_multiplier:g} times that to their sum; whatever the attacker knows, its ε"
+        " bounds what it learns of any one image"
+    )
 
     def check(self, update: SharedUpdate) -> None:
         if update.batch > 1 or update.local_steps > 1:
@@ -257,12 +241,10 @@ class Batch(GradientPart):
     def title(self) -> str:
         return "1 image an update" if self.images == 1 else f"{self.images} images an update"
 
-    @property
-    def about(self) -> str:
-        return (
-            f"sends the mean gradient of {self.images} images; the attacker knows how many there "
-            "are, and sees their sum"
-        )
+    clause: ClassVar[str] = (
+        "sends the mean gradient of {images} images; the attacker knows how many there "
+        "are, and sees their sum"
+    )
 
     @property
     def images_per_update(self) -> int:
@@ -294,12 +276,10 @@ class LocalSteps(GradientPart):
         steps = "1 local step" if self.steps == 1 else f"{self.steps} local steps"
         return f"{steps} at a learning rate of {self.learning_rate:g}"
 
-    @property
-    def about(self) -> str:
-        return (
-            f"takes {self.steps} steps of gradient descent before it sends their mean; the attacker"
-            " knows number and learning rate, and the smaller it is, the more the mean is the first"
-        )
+    clause: ClassVar[str] = (
+        "takes {steps} steps of gradient descent before it sends their mean; the attacker"
+        " knows number and learning rate, and the smaller it is, the more the mean is the first"
+    )
 
     @property
     def local_steps(self) -> int:
@@ -329,7 +309,7 @@ def private_mean(
         each: the gradients of each image, by the name of the parameter.
         generator: of the noise, on the device of the gradients.
     """
-    optimizer_class = _opacus("optimizers").DPOptimizer
+    optimizer_class = _opacus().optimizers.DPOptimizer
     optimizer: Any = None
     parameters: dict[str, Any] = {}
     batch = 0
@@ -380,7 +360,7 @@ def epsilon(
     check_count("steps", steps)
     mesh = _MESH / math.sqrt(steps * math.log(12_000 / delta) / 2)
     history = [(noise_multiplier, sample_rate, steps)]
-    accountants = _opacus("accountants")
+    accountants = _opacus().accountants
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # RDP warns that its bound could be tighter, PRV of a log(0) where every image takes part.
         warnings.simplefilter("ignore")
@@ -396,19 +376,15 @@ def epsilon(
     return min(bound, tighter) if math.isfinite(tighter) else bound
 
 
-def _opacus(module: str) -> Any:
-    """A module of Opacus, which is an optional dependency and slow to import."""
+def _opacus() -> Any:
+    """Opacus, which is an optional dependency and slow to import."""
     try:
-        if module == "optimizers":
-            from opacus import optimizers
-
-            return optimizers
-        from opacus import accountants
+        import opacus
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"DP-SGD needs opacus ({error}); install it with pip install 'mjp[audit]'"
         ) from error
-    return accountants
+    return opacus
 
 
 def generator_on(device: torch.device, generator: torch.Generator) -> torch.Generator:

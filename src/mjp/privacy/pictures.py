@@ -1,5 +1,6 @@
 """The pictures that an audit kept, and grids of them. Imports no torch."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -7,7 +8,6 @@ import numpy as np
 from PIL import Image
 
 from mjp.core.records import Record, Scalar
-from mjp.privacy.ledger import file_name
 from mjp.report.grid import Panel, draw_grid
 from mjp.report.table import number, text_of
 
@@ -16,14 +16,24 @@ SHOWN = 16
 LOST = "the picture is gone"
 
 
-def picture_file(folder: Path, conditions: Mapping[str, Scalar], what: str, place: int) -> Path:
-    """Where a picture of an audit is kept.
+def file_name(*parts: object) -> str:
+    """A name for a file, of letters, digits, dots and dashes only."""
+    return "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", str(part)).strip("_.") or "_" for part in parts)
+
+
+def picture_name(conditions: Mapping[str, Scalar], what: str, place: int) -> str:
+    """Where in its folder an audit keeps a picture.
 
     Args:
         what: `original`, `client` for what the model was fed, or the attack that rebuilt it.
     """
     name = file_name(conditions["weights"], conditions["defence"], what, place)
-    return folder / "pictures" / f"{name}.png"
+    return f"pictures/{name}.png"
+
+
+def picture_file(folder: Path, conditions: Mapping[str, Scalar], what: str, place: int) -> Path:
+    """The file of a picture of an audit."""
+    return folder / picture_name(conditions, what, place)
 
 
 def read_picture(path: Path) -> np.ndarray | None:

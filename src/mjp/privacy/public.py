@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 
@@ -150,6 +150,14 @@ class PublicModel:
             else:
                 found.append(self.logits(part))
         return torch.cat(found)
+
+    @torch.no_grad()
+    def predicted(
+        self, images: Float[Tensor, "batch 3 height width"], at_a_time: int = 32
+    ) -> Int64[Tensor, " batch"]:
+        """The classes that the model takes pictures for, of pixels in [0, 1]."""
+        parts = images.split(at_a_time)
+        return torch.cat([self.logits(self.normalized(part)).argmax(dim=1) for part in parts])
 
 
 def as_public(model: nn.Module | PublicModel, loss: Loss | None = None) -> PublicModel:

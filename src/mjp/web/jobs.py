@@ -22,11 +22,10 @@ from mjp.core.seeds import generator_for
 from mjp.data.decoding import View
 from mjp.jigsaw import JigsawPlan
 from mjp.models.facts import model_facts
-from mjp.privacy.attacking import ATTACKS
-from mjp.privacy.audit import AuditSettings, Gallery, Pictures, examine, predicted, stage
+from mjp.privacy.attacks import ATTACKS
+from mjp.privacy.audit import audit
 from mjp.privacy.defences import Defence, parse_defence
 from mjp.privacy.public import PublicModel
-from mjp.privacy.summary import summarize
 from mjp.web.config import ServeOptions, cores
 from mjp.web.pictures import Store, masked_blocks, new_id, picture_of, png
 from mjp.web.schema import JobAnswer, JobRequest, Result, State
@@ -62,18 +61,19 @@ def attack_picture(
     """
     started = time.perf_counter()
     defence = parse_defence(wanted.defence)
-    settings = AuditSettings(
-        rounds=wanted.rounds, steps=wanted.steps, restarts=wanted.restarts, seed=wanted.seed
+    settings = {name: getattr(wanted, name) for name in ("rounds", "steps", "restarts", "seed")}
+    report = audit(
+        public,
+        as_shown(public, picture)[None],
+        attacks=(wanted.attack,),
+        defences=(defence,),
+        label=label,
+        names=(name,),
+        show=1,
+        tell=tell,
+        **settings,
     )
-    image = as_shown(public, picture)[None]
-    labels = torch.zeros(1, dtype=torch.int64, device=image.device)
-    pictures = predicted(public, Pictures(image, labels, (0,), (name,)))
-    defended = defence.public(public)
-    scene = stage(defended, defence, pictures, settings)
-    tell(0.0)
-    gallery = Gallery.of(public, image)
-    (outcome,) = examine(defended, scene, wanted.attack, settings, gallery, tell)
-    values = {**outcome.values, "seconds": time.perf_counter() - started}
+    summary, _, measured = report.records
     conditions = {
         **model_facts(label, public.model),
         "image": name,
@@ -85,21 +85,23 @@ def attack_picture(
         "attack": wanted.attack,
         "attack_kind": ATTACKS[wanted.attack].kind,
         "knows_defence": ATTACKS[wanted.attack].knows_defence,
-        **{name: getattr(settings, name) for name in ("rounds", "steps", "restarts", "seed")},
+        **settings,
         "mjp": __version__,
         "torch": torch.__version__,
     }
-    summary = summarize(conditions, [values], gallery.baselines(), 1)
+    values = {**measured.values}
     values |= {name: value for name, value in summary.values.items() if value is not None}
+    values["seconds"] = time.perf_counter() - started
     values = {name: value for name, value in values.items() if not name.startswith(LEFT_OUT)}
+    image = report.images[str(defence), "original", 0]
     drawn = {
-        "picture": png(picture_of(image[0])),
-        "masked": png(masked_blocks(image[0], scene.masked[0], public.grid)),
-        "shuffled": png(picture_of(scene.view[0])),
+        "picture": png(picture_of(image)),
+        "masked": png(masked_blocks(image, report.masks[str(defence), 0], public.grid)),
+        "shuffled": png(picture_of(report.images[str(defence), "client", 0])),
     }
-    if outcome.image is not None:
-        drawn["recovered"] = png(picture_of(outcome.image))
-    return Outcome(Record("trial", conditions, values), drawn, defence.notes(public))
+    if (recovered := report.images.get((str(defence), wanted.attack, 0))) is not None:
+        drawn["recovered"] = png(picture_of(recovered))
+    return Outcome(Record("trial", conditions, values), drawn, report.notes)
 
 
 def as_shown(public: PublicModel, picture: Image.Image) -> Tensor:

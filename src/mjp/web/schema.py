@@ -7,7 +7,7 @@ from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from mjp.core.errors import ConfigError
-from mjp.privacy.attacking import ATTACKS
+from mjp.privacy.attacks import ATTACKS
 from mjp.privacy.defence_parts import PARTS
 from mjp.privacy.defences import parse_defence
 from mjp.web.config import (

@@ -24,8 +24,7 @@ from mjp.privacy.attacks.patch_solve import missing, solve, warning
 from mjp.privacy.attacks.separation import put_into_place, separable, separate
 from mjp.privacy.public import PublicModel
 from mjp.privacy.reading import Reading, facts, read
-from mjp.privacy.result import AttackResult, Effort, refused
-from mjp.privacy.update import Observation
+from mjp.privacy.update import AttackResult, Effort, Observation, refused
 
 NAME = "adaptive_solve"
 PRIOR = Prior()

@@ -17,8 +17,7 @@ from mjp.models.backbone import MJPBackbone
 from mjp.privacy.attacks.patch_solve import missing, solve, warning
 from mjp.privacy.public import PublicModel
 from mjp.privacy.reading import Reading, facts, read
-from mjp.privacy.result import AttackResult, Effort, refused
-from mjp.privacy.update import Observation, SharedUpdate
+from mjp.privacy.update import AttackResult, Effort, Observation, SharedUpdate, refused
 
 NAME = "april"
 QKV = "blocks.0.attn.qkv.weight"

@@ -6,8 +6,7 @@ row of the class token, in which no patch is seen, would otherwise make up nearl
 
 from mjp.privacy.attacks.matching import Settings, search
 from mjp.privacy.public import PublicModel
-from mjp.privacy.result import AttackResult, Effort
-from mjp.privacy.update import Observation
+from mjp.privacy.update import AttackResult, Effort, Observation
 
 NAME = "april_opt"
 

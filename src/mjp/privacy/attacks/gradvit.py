@@ -7,8 +7,7 @@ the attacker here is not given.
 
 from mjp.privacy.attacks.matching import Settings, search
 from mjp.privacy.public import PublicModel
-from mjp.privacy.result import AttackResult, Effort
-from mjp.privacy.update import Observation
+from mjp.privacy.update import AttackResult, Effort, Observation
 
 NAME = "gradvit"
 

@@ -6,8 +6,7 @@ hide the small ones that tell patches apart, so each parameter's direction count
 
 from mjp.privacy.attacks.matching import Settings, search
 from mjp.privacy.public import PublicModel
-from mjp.privacy.result import AttackResult, Effort
-from mjp.privacy.update import Observation
+from mjp.privacy.update import AttackResult, Effort, Observation
 
 NAME = "invert"
 

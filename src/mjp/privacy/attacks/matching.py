@@ -18,8 +18,7 @@ from mjp.privacy.attacks.distance import Balance, Objective, Target
 from mjp.privacy.attacks.imitation import Imitation, matched_names
 from mjp.privacy.public import PublicModel
 from mjp.privacy.reading import Reading, facts, infer_labels, read
-from mjp.privacy.result import AttackResult, Effort, refused
-from mjp.privacy.update import Observation, SharedUpdate
+from mjp.privacy.update import AttackResult, Effort, Observation, SharedUpdate, refused
 
 _VALUES_AT_ONCE = 100_000_000
 """Gradient values of all candidates that are computed together; bounds the memory."""

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from mjp.privacy.public import PublicModel
 from mjp.privacy.reading import Reading, facts, read
-from mjp.privacy.result import AttackResult, Effort, refused
-from mjp.privacy.update import Observation, SharedUpdate
+from mjp.privacy.update import AttackResult, Effort, Observation, SharedUpdate, refused
 
 NAME = "patch_solve"
 

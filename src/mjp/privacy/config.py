@@ -1,4 +1,4 @@
-"""The options of `mjp audit`. Nothing here imports torch, so that `mjp --help` answers at once."""
+"""The options of `mjp audit`. Imports no torch, so that help answers at once."""
 
 from dataclasses import dataclass
 from pathlib import Path
