@@ -515,7 +515,7 @@ def test_an_update_from_elsewhere_is_attacked_without_pictures(tmp_path, capsys,
     asked = ("audit", "--model", tmp_path / "m", "--update", path, "--out", out)
     assert run(*asked, "--attacks", *CLOSED[:2]) == 0
     printed = capsys.readouterr().out
-    for part in ("the update, as an attacker reads it", "rank", "does not hold", "picture: "):
+    for part in ("the update, as an attacker reads it", "rank", "residual", "picture: "):
         assert part in printed
     april, solved = records(out, "audit update")
     assert april["values"]["applies"] is False

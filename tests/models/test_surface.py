@@ -3,7 +3,6 @@
 import pytest
 import torch
 import tyro
-from mjp.commands.audit_options import AuditOptions
 from torch import nn
 
 import mjp
@@ -11,6 +10,7 @@ from mjp.core.configuration import from_mapping
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import PatchGrid
 from mjp.models.surface import SurfaceNames, find_surface
+from mjp.privacy.config import AuditOptions
 from tests.models.kinds import HEIGHT, OTHERS, VITS, WIDTH, Kind
 
 SIZE = (HEIGHT, WIDTH)
