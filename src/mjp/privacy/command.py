@@ -47,7 +47,7 @@ UPDATE = Table(
     (
         Column("Attack", "attack", numeric=False),
         Column("Applies", "applies", numeric=False),
-        Column("Remarks", "reason", numeric=False, look="wide"),
+        Column("Remarks", "reason", numeric=False),
     ),
 )
 
