@@ -191,7 +191,7 @@ def test_a_stopped_study_goes_on_and_comes_to_the_same(finished, tmp_path):
     [
         (("ratios = ", "ration = "), "evaluation jigsaws: ration is unknown; did you mean ratios?"),
         (("draws = 1", 'draws = "one"'), "draws must be a whole number"),
-        (('"eval accuracy"', '"train"'), "verb must be one of eval accuracy, "),
+        (('"eval accuracy"', '"train"'), "verb must be one of "),
         (('variant = "J"', 'variant = "K"'), "there is no variant 'K'"),
         (('name = "J"', 'name = "A"'), "must have different names"),
         (('["A", "J"]', '["A", "K"]'), "pair: no run 'K' with these seeds"),

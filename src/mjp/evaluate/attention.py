@@ -197,7 +197,7 @@ def _record(subject: Subject, where: Path, name: str, maps: AttentionMaps) -> Re
 
 
 def _draw(run: Run, looks: Mapping[str, Mapping[str, Look]]) -> list[Path]:
-    from mjp.report.attention import draw_heads, draw_overview
+    from mjp.report.probes import draw_heads, draw_overview
 
     pictures = {
         label: {name: look.picture for name, look in named.items()}

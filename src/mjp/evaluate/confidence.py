@@ -41,7 +41,7 @@ INTERVAL_RESAMPLES = 500
 
 def run_natural(options: EvalNaturalOptions) -> None:
     """`mjp eval imagenet-a`: accuracy over 200 classes, AURRA, calibration."""
-    from mjp.report.confidence import draw_response_rates
+    from mjp.report.figures import draw_response_rates
 
     with evaluation(options) as (run, subjects):
         source = open_source(options)
@@ -76,7 +76,7 @@ def run_natural(options: EvalNaturalOptions) -> None:
 
 def run_outliers(options: EvalOutliersOptions) -> None:
     """`mjp eval imagenet-o`: how well low confidence finds images of no known class."""
-    from mjp.report.confidence import draw_outliers
+    from mjp.report.figures import draw_outliers
 
     with evaluation(options) as (run, subjects):
         outliers = open_source(options)

@@ -84,7 +84,7 @@ def _draw(
     grids: Mapping[str, PatchGrid],
     options: ProbePositionsOptions,
 ) -> list[Path]:
-    from mjp.report.positions import draw_projections, draw_similarity, draw_spectrum
+    from mjp.report.probes import draw_projections, draw_similarity, draw_spectrum
 
     methods: tuple[Projection, ...] = ("pca", "umap") if options.umap else ("pca",)
     paths = []
@@ -93,9 +93,11 @@ def _draw(
             for dimensions in (2, 3):
                 points = {}
                 for label, table in tables.items():
-                    points[label] = project(table, method, dimensions, options.seed)
+                    places = project(table, method, dimensions, options.seed)
+                    shape = (grids[label].rows, grids[label].cols, dimensions)
+                    points[label] = places.reshape(shape)
                     advance(1)
-                paths += draw_projections(points, grids, method, run.out)
+                paths += draw_projections(points, method, run.out)
     maps = {label: similarity(table, grids[label]) for label, table in tables.items()}
     paths += draw_similarity(maps, run.out)
     shares = {label: spectrum(table) for label, table in tables.items()}
