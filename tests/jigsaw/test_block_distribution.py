@@ -85,18 +85,6 @@ def test_neighbours_are_masked_together_as_often(pair):
     assert stats.ks_2samp(*pairs).pvalue > LEAST_P
 
 
-def test_scattered_masks_would_be_told_apart_from_blocks():
-    plan = sample_plan(
-        PatchGrid(14, 14), DRAWS, 0.27, torch.Generator().manual_seed(1), shape="scatter"
-    )
-    random = Random(2)
-    blocky = np.array([draw_mask(14, 14, 53, random).masked for _ in range(200)]).reshape(200, -1)
-    pairs = [
-        (sample[:, 1:] & sample[:, :-1]).sum(axis=1) for sample in (plan.masked.numpy(), blocky)
-    ]
-    assert stats.ks_2samp(*pairs).pvalue < 1e-9
-
-
 def test_patches_are_counted_in_whole_numbers_whatever_autocast_does():
     grid = PatchGrid(48, 40)
     block = torch.tensor([[[0, 0, 48, 40]]], dtype=torch.int32)

@@ -51,14 +51,6 @@ def test_the_pixel_shuffle_uses_one_permutation_in_every_patch_of_an_image():
     assert not torch.equal(plan.pixels[0], plan.pixels[1])
 
 
-def test_the_identity_masks_and_moves_nothing():
-    plan = JigsawPlan.identity(GRID, 2)
-    images = torch.randn(2, 3, 64, 32)
-    assert torch.equal(plan.apply(images), images)
-    assert not plan.masked.any()
-    assert plan.realised_ratio().tolist() == [0, 0]
-
-
 def test_a_plan_is_frozen_and_can_be_rebuilt_with_replace():
     plan = draw()
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -99,28 +91,22 @@ def test_the_memory_format_of_images_stays():
     assert torch.equal(moved, draw().apply(images.contiguous()))
 
 
-def test_gradients_flow_back_to_where_the_patches_came_from():
-    images = torch.randn(3, 3, 64, 32, requires_grad=True)
-    weight = torch.randn(3, 3, 64, 32)
-    plan = draw()
-    (plan.apply(images) * weight).sum().backward()
-    assert torch.equal(images.grad, plan.invert(weight))
-
-
 @pytest.mark.unchecked
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"masked": torch.zeros(3, 8)}, "plan.masked must be torch.bool, got torch.float32"),
+        ({"masked": torch.zeros(3, 8)}, "plan.masked must be torch.bool on cpu.*got torch.float32"),
         ({"source": torch.zeros(3, 8, dtype=torch.int32)}, "plan.source must be torch.int64"),
-        ({"source": torch.zeros(2, 8, dtype=torch.int64)}, r"shape \(2, 8\), but 3 images"),
-        ({"masked": torch.zeros(8, dtype=torch.bool)}, "one row for each image"),
-        ({"grid": PatchGrid(3, 2)}, "3x2 grid need"),
+        ({"source": torch.zeros(2, 8, dtype=torch.int64)}, r"each of 3 images.*shape \(2, 8\)"),
+        ({"masked": torch.zeros(8, dtype=torch.bool)}, r"a row for each of.*shape \(8,\)"),
+        ({"grid": PatchGrid(3, 2)}, "6 columns"),
         ({"source": torch.zeros(3, 8, dtype=torch.int64)}, "plan.source must permute the masked"),
         ({"masked": torch.zeros(3, 8, dtype=torch.bool)}, "plan.source must permute the masked"),
-        ({"source": torch.zeros(3, 8, dtype=torch.int64, device="meta")}, "source on meta"),
-        ({"pixels": torch.zeros(3, 4)}, "plan.pixels must be torch.int64"),
-        ({"pixels": torch.zeros(1, 4, dtype=torch.int64)}, "plan.pixels is for 1 images"),
+        (
+            {"source": torch.zeros(3, 8, dtype=torch.int64, device="meta")},
+            "int64 on meta",
+        ),
+        ({"pixels": torch.zeros(1, 4, dtype=torch.int64)}, r"plan.pixels must.*shape \(1, 4\)"),
     ],
 )
 def test_a_plan_that_contradicts_itself_is_refused(changes, words):
@@ -141,8 +127,3 @@ def test_a_plan_that_contradicts_itself_is_refused(changes, words):
 def test_images_that_a_plan_is_not_for_are_refused(images, words):
     with pytest.raises(ConfigError, match=words):
         draw().apply(images)
-
-
-def test_a_pixel_shuffle_for_another_patch_size_is_refused():
-    with pytest.raises(ConfigError, match=r"shuffles 4 pixels in a patch.*has 256"):
-        draw(pixels=2).apply(torch.zeros(3, 3, 64, 32))

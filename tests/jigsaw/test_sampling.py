@@ -45,11 +45,7 @@ def test_the_same_generator_state_gives_the_same_plan_and_the_next_draw_another(
     assert first.source.equal(again.source)
     assert first.masked.equal(again.masked)
     assert not first.masked.equal(second.masked)
-
-
-def test_every_image_gets_a_mask_of_its_own():
-    plan = sample_plan(PatchGrid(14, 14), 16, 0.27, seeded())
-    assert len({tuple(row.tolist()) for row in plan.masked}) == 16
+    assert len({tuple(row.tolist()) for row in first.masked}) == 4  # One for each image.
 
 
 @pytest.mark.parametrize("shape", ["block", "scatter"])
@@ -75,26 +71,16 @@ def test_scattered_patches_are_masked_independently_of_their_neighbours():
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("ratio", [-0.01, 1.01, float("nan"), float("inf"), "0.5", None, True])
-def test_a_ratio_that_is_no_share_is_refused(ratio):
-    with pytest.raises(ConfigError, match="ratio must be a number between 0 and 1"):
-        sample_plan(PatchGrid(4, 2), 1, ratio, seeded())
-
-
-def test_a_generator_on_another_device_is_refused():
-    with pytest.raises(ConfigError, match="the generator is on cpu, the plan is wanted on cuda"):
-        sample_plan(PatchGrid(4, 2), 1, 0.5, seeded(), device="cuda")
-
-
-@pytest.mark.unchecked
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"batch": -1}, "batch must be a count"),
-        ({"shape": "blocks"}, "shape must be one of block, scatter, got 'blocks'"),
+        ({"batch": -1}, "batch must be a whole number of at least 0"),
+        ({"ratio": float("nan")}, "ratio must be a number between 0 and 1"),
+        ({"ratio": True}, "ratio must be a number between 0 and 1"),
+        ({"device": "cuda"}, "the generator is on cpu, the plan is wanted on cuda"),
+        ({"shape": "blocks"}, "shape must be one of block, scatter; got 'blocks'"),
         ({"grid": (4, 2)}, "grid must be a PatchGrid"),
         ({"pixels": 0}, "pixels must be at least one pixel"),
-        ({"pixels": 2.5}, "pixels must be at least one pixel"),
         ({"generator": 7}, "must be a torch.Generator, got int"),
     ],
 )

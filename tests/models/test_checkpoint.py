@@ -9,8 +9,8 @@ import pytest
 import timm
 import torch
 from safetensors.torch import load_file, save_file
-from timm.data import resolve_model_data_config
 from timm.models.vision_transformer import VisionTransformer
+from timm.utils import CheckpointSaver, ModelEmaV3
 
 import mjp
 from tests.models.kinds import CLASSES, OTHERS, TINY, VITS
@@ -31,16 +31,6 @@ def test_every_variant_comes_back(letter, tmp_path):
     assert again.state_dict().keys() == model.state_dict().keys()
 
 
-def test_a_model_wrapped_by_the_user_comes_back_with_its_new_head_and_size(tmp_path):
-    plain = timm.create_model("deit_tiny_patch16_224", img_size=(64, 32), drop_path_rate=0.1)
-    model = mjp.wrap(plain, mjp.MJPConfig()).eval()
-    model.reset_classifier(5)
-    model.set_input_size(img_size=(96, 32))
-    mjp.save(model, tmp_path)
-    images = torch.randn(2, 3, 96, 32)
-    assert torch.equal(mjp.load(tmp_path).eval()(images), model(images))
-
-
 def test_timm_reads_the_same_folder(tmp_path):
     model = tiny(mjp.VARIANTS["I"])
     mjp.save(model, tmp_path)
@@ -49,10 +39,8 @@ def test_timm_reads_the_same_folder(tmp_path):
     assert torch.equal(again(images), model(images))
     assert torch.equal(again.unknown_position, model.unknown_position)
     assert again.mjp_config == mjp.VARIANTS["I"]
-    source = f"local-dir:{tmp_path}"
-    assert torch.equal(mjp.create_model(source, pretrained=True).head.bias, model.head.bias)
     with pytest.raises(mjp.ConfigError, match="has a configuration of its own"):
-        mjp.create_model(source, mjp.VARIANTS["J"], pretrained=True)
+        mjp.create_model(f"local-dir:{tmp_path}", mjp.VARIANTS["J"], pretrained=True)
 
 
 def timms(name="vit_tiny_patch16_224", **more):
@@ -147,29 +135,9 @@ def test_every_tensor_comes_back_in_its_own_precision(tmp_path):
     model.pos_embed.data = model.pos_embed.data.float()
     mjp.save(model, tmp_path)
     again = mjp.load(tmp_path)
-    assert {name: tensor.dtype for name, tensor in again.state_dict().items()} == {
-        name: tensor.dtype for name, tensor in model.state_dict().items()
-    }
+    assert again.head.weight.dtype == torch.float16
+    assert again.pos_embed.dtype == torch.float32
     assert again.pos_embed.requires_grad
-
-
-def test_features_are_timms_to_load(tmp_path):
-    mjp.save(tiny(depth=3), tmp_path)
-    with pytest.raises(mjp.ConfigError, match=r"for features, use timm.create_model\('local-dir:"):
-        mjp.load(tmp_path, features_only=True)
-    again = timm.create_model(
-        f"local-dir:{tmp_path}", pretrained=True, features_only=True, out_indices=(1,)
-    )
-    assert again(VITS["plain"].images())[0].shape == (4, 48, 4, 2)
-
-
-def test_how_images_are_to_be_prepared_comes_back(tmp_path):
-    model = mjp.create_model("vit_base_patch16_224.dino", num_classes=CLASSES, depth=1)
-    mjp.save(model, tmp_path)
-    with torch.device("meta"):
-        expected = resolve_model_data_config(timm.create_model("vit_base_patch16_224.dino"))
-    assert resolve_model_data_config(model) == expected
-    assert resolve_model_data_config(mjp.load(tmp_path)) == expected
 
 
 def test_saving_does_not_touch_the_random_state_or_a_file_in_its_place(tmp_path):
@@ -285,19 +253,6 @@ def test_a_damaged_or_foreign_folder_is_a_clear_error(damage, error, words, tmp_
         mjp.load(tmp_path)
 
 
-def test_pretrained_true_takes_weights_from_a_file_through_timms_own_option(tmp_path):
-    plain = timm.create_model("deit_tiny_patch16_224", depth=1).eval()
-    save_file(plain.state_dict(), tmp_path / "deit.safetensors")
-    model = mjp.create_model(
-        "deit_tiny_patch16_224",
-        pretrained=True,
-        pretrained_cfg_overlay={"file": str(tmp_path / "deit.safetensors")},
-        depth=1,
-    ).eval()
-    images = torch.randn(1, 3, 224, 224)
-    assert torch.equal(model(images), plain(images))
-
-
 def test_weights_for_another_grid_are_resampled_and_another_head_can_be_kept(tmp_path):
     plain = timm.create_model("vit_tiny_patch16_224", depth=1, num_classes=10)
     save_file(plain.state_dict(), tmp_path / "plain.safetensors")
@@ -309,30 +264,12 @@ def test_weights_for_another_grid_are_resampled_and_another_head_can_be_kept(tmp
     torch.testing.assert_close(model.pos_embed, plain.pos_embed)
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod."])
-def test_weights_saved_from_ddp_or_compiled_models_load(prefix, tmp_path):
-    plain = VITS["plain"].build()
-    state = {prefix + name: tensor for name, tensor in plain.state_dict().items()}
-    torch.save({"state_dict": state}, tmp_path / "w.pth")
-    model = tiny()
-    mjp.load_weights(model, tmp_path / "w.pth")
-    assert torch.equal(model.head.weight, plain.head.weight)
-
-
 def test_what_timms_training_saves_loads_and_of_it_the_averaged_weights(tmp_path):
-    from timm.utils import CheckpointSaver, ModelEmaV3
-
-    plain = VITS["plain"].build()
+    plain, average = VITS["plain"].build(), ModelEmaV3(VITS["plain"].build())
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
-    average = ModelEmaV3(VITS["plain"].build())
-    saver = CheckpointSaver(
-        plain,
-        optimizer,
-        args=argparse.Namespace(model="vit_tiny_patch16_224"),
-        model_ema=average,
-        checkpoint_dir=str(tmp_path),
-        recovery_dir=str(tmp_path),
-    )
+    settings = argparse.Namespace(model="vit_tiny_patch16_224")
+    folders = {"checkpoint_dir": str(tmp_path), "recovery_dir": str(tmp_path)}
+    saver = CheckpointSaver(plain, optimizer, args=settings, model_ema=average, **folders)
     saver.save_checkpoint(0, 1.0)
     model = tiny()
     mjp.load_weights(model, tmp_path / "last.pth.tar")
@@ -379,28 +316,12 @@ def test_files_of_other_things_are_clear_errors(content, words, tmp_path):
         mjp.load_weights(tiny(), tmp_path / "x.pth")
 
 
-def as_the_authors_save(model):
-    """The names and the table that the paper's published checkpoints have, from a model of ours."""
-    state = {name.replace("locator.", "dlocr."): v for name, v in model.state_dict().items()}
-    table = state.pop("pos_embed")[0]
-    state["pos_embed.weight"] = torch.cat([table, state.pop("unknown_position")[0]])
-    return state
-
-
 @pytest.mark.parametrize("letter", ["J", "G"])
-def test_the_authors_checkpoints_load(letter, tmp_path):
+def test_the_authors_checkpoints_load_without_the_class_of_their_settings(letter, tmp_path):
     model = tiny(mjp.VARIANTS[letter])
-    state = as_the_authors_save(model)
-    torch.save({"model": state, "epoch": 299, "max_accuracy": 80.5}, tmp_path / "authors.pth")
-    ours = tiny(mjp.VARIANTS[letter])
-    mjp.load_weights(ours, tmp_path / "authors.pth")
-    for name, value in model.state_dict().items():
-        assert torch.equal(ours.state_dict()[name], value), name
-
-
-def test_the_authors_configuration_object_is_skipped_without_its_class(tmp_path):
-    model = tiny()
-    torch.save(as_the_authors_save(model), tmp_path / "state.pth")
+    state = {name.replace("locator.", "dlocr."): v for name, v in model.state_dict().items()}
+    tables = (state.pop("pos_embed")[0], state.pop("unknown_position")[0])
+    torch.save({**state, "pos_embed.weight": torch.cat(tables)}, tmp_path / "state.pth")
     # Written by a process that has the class, read by one that has not.
     script = f"""
         import sys, types, torch
@@ -415,6 +336,7 @@ def test_the_authors_configuration_object_is_skipped_without_its_class(tmp_path)
         torch.save({{"model": state, "config": config, "epoch": 1}}, {str(tmp_path / "a.pth")!r})
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
-    ours = tiny()
+    ours = tiny(mjp.VARIANTS[letter])
     mjp.load_weights(ours, tmp_path / "a.pth")
-    assert torch.equal(ours.pos_embed, model.pos_embed)
+    for name, value in model.state_dict().items():
+        assert torch.equal(ours.state_dict()[name], value), name

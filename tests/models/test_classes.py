@@ -84,10 +84,3 @@ def test_lists_are_of_200_classes_of_imagenet_in_its_order(subset):
     listed = subset_classes(subset)
     assert len(set(listed)) == 200
     assert list(listed) == [name for name in imagenet_synsets() if name in set(listed)]
-
-
-def test_imagenet_as_list_is_timms():
-    import pkgutil
-
-    theirs = pkgutil.get_data("timm.data", "_info/imagenet_a_synsets.txt").decode().split()
-    assert list(subset_classes("imagenet_a")) == theirs

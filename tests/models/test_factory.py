@@ -6,14 +6,10 @@ import sys
 import pytest
 import timm
 import torch
-from timm.utils import ModelEmaV3
 
 import mjp
 from mjp.models.checkpoint import _describe
 from mjp.models.factory import supported_architectures
-from tests.models.contract import (
-    model_and_plan,
-)
 from tests.models.kinds import CLASSES, OTHERS, TINY, VITS
 
 
@@ -114,19 +110,6 @@ def replaced():
 def test_what_cannot_be_wrapped_is_refused(make, words):
     with pytest.raises((mjp.ConfigError, mjp.UnsupportedModelError), match=words):
         make()
-
-
-def test_an_exponential_moving_average_follows_all_parameters():
-    model, images, plan = model_and_plan(VITS["plain"])
-    average = ModelEmaV3(model, decay=0.5)
-    with torch.no_grad():
-        model.unknown_position.add_(1.0)
-        before = average.module.unknown_position.clone()
-    average.update(model)
-    torch.testing.assert_close(
-        average.module.unknown_position, (before + model.unknown_position) / 2
-    )
-    assert average.module(images, plan=plan).shape == (4, CLASSES)
 
 
 def test_features_only_takes_a_plan_too():

@@ -62,14 +62,6 @@ def test_the_rest_of_the_tokens_is_not_computed():
     assert model.forward_features(torch.randn(2, 3, 32, 32)).shape == (2, 1, 24)
 
 
-def test_with_a_mask_every_token_is_computed():
-    model = timm.create_model("vit_tiny_patch16_224", **SMALL, num_heads=3).eval()
-    images, mask = torch.randn(2, 3, 32, 32), torch.ones(17, 17, dtype=torch.bool)
-    expected = model(images, attn_mask=mask)
-    give_prefix_only(model)
-    torch.testing.assert_close(model(images, attn_mask=mask), expected)
-
-
 @pytest.mark.parametrize(("name", "arguments"), ALONE.values(), ids=ALONE)
 def test_other_models_are_left_alone(name, arguments):
     model = timm.create_model(name, **arguments)

@@ -66,11 +66,6 @@ def test_what_cannot_have_a_small_stem_is_refused(name, arguments, words):
         mjp.create_model(name, **arguments)
 
 
-def test_where_nothing_is_to_move_any_image_size_is_fine():
-    model = mjp.create_model("resnet18", mjp.VARIANTS["A"])
-    assert model.draw_plan(torch.zeros(1, 3, 65, 33), torch.Generator()) is None
-
-
 def test_a_resnet_takes_any_size_so_none_is_set(tmp_path):
     mjp.save(mjp.create_model("resnet18"), tmp_path)
     with pytest.raises(mjp.ConfigError, match="takes images of any size"):

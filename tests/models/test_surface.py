@@ -2,11 +2,9 @@
 
 import pytest
 import torch
-import tyro
 from torch import nn
 
 import mjp
-from mjp.core.configuration import from_mapping
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import PatchGrid
 from mjp.models.surface import SurfaceNames, find_surface
@@ -127,17 +125,6 @@ def test_parts_are_taken_by_the_names_that_are_given():
     assert (found.positions, found.first_row, found.classifier) == (None, 0, "answer")
     found = find_surface(Theirs(), (32, 48), SurfaceNames("tokenizer", "none", "none"))
     assert (found.positions, found.classifier) == (None, None)
-
-
-@pytest.mark.parametrize("name", ["positions", "classifier"])
-def test_none_means_the_same_in_a_file_and_on_the_command_line(name):
-    in_a_file = from_mapping(AuditOptions, {name: "none"}, where="audit.toml")
-    assert getattr(in_a_file, name) == "none"
-    assert tyro.cli(AuditOptions, args=[f"--{name}", "none"]) == in_a_file
-    names = SurfaceNames("tokenizer", **{name: "none"})
-    assert getattr(find_surface(Theirs(), (32, 48), names), name) is None
-    config = {"positions": "none", "localization": "none"}
-    assert from_mapping(mjp.MJPConfig, config, where="recipe.toml").positions == "none"
 
 
 def test_a_patch_that_is_not_square_is_told_by_the_model():

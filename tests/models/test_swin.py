@@ -56,20 +56,6 @@ def test_swin_localizes_four_by_four_tokens_from_their_own_embedding():
     assert model.localization_loss(None) == 0
 
 
-def test_swin_features_see_the_absolute_positions():
-    model = swin().eval()
-    images = torch.randn(2, 3, 64, 32)
-    before = model.forward_intermediates(images, intermediates_only=True)
-    with torch.no_grad():
-        model.pos_embed.add_(1.0)
-    after = model.forward_intermediates(images, intermediates_only=True)
-    assert not torch.equal(before[-1], after[-1])
-    plan = plan_for(model, images)
-    assert not torch.equal(
-        after[-1], model.forward_intermediates(images, plan=plan, intermediates_only=True)[-1]
-    )
-
-
 @pytest.mark.parametrize(
     ("build", "config", "words"),
     [
@@ -88,23 +74,16 @@ def test_what_a_backbone_cannot_do_is_refused(build, config, words):
         mjp.wrap(OTHERS[build].build(), config)
 
 
-def test_resizing_a_swin_resamples_its_absolute_table():
-    config = mjp.MJPConfig(absolute_positions="added")
-    model = mjp.wrap(OTHERS["swin"].build(), config)
-    unknown = model.unknown_position.clone()
-    model.set_input_size(img_size=(128, 64), window_size=(4, 4))
-    assert model.pos_embed.shape == (1, 32 * 16, 24)
-    assert torch.equal(model.unknown_position, unknown)
-    assert model(torch.randn(1, 3, 128, 64)).shape == (1, CLASSES)
-
-
-def test_a_resized_swin_comes_back(tmp_path):
-    model = mjp.create_model("swin_tiny_patch4_window7_224", depths=(2, 2, 2, 2), embed_dim=24)
+def test_a_resized_swin_comes_back_with_its_table_resampled(tmp_path):
+    small = {"depths": (1, 1, 1, 1), "embed_dim": 24}
+    model = mjp.create_model("swin_tiny_patch4_window7_224", SWIN_WITH_TABLE, **small)
     mjp.save(model, tmp_path / "a")
-    larger = mjp.load(tmp_path / "a", img_size=384)
+    larger = mjp.load(tmp_path / "a", img_size=384).eval()
+    assert larger.pos_embed.shape == (1, 96 * 96, 24)
+    assert torch.equal(larger.unknown_position, model.unknown_position)
     mjp.save(larger, tmp_path / "b")
     images = torch.randn(1, 3, 384, 384)
-    assert torch.equal(mjp.load(tmp_path / "b").eval()(images), larger.eval()(images))
+    assert torch.equal(mjp.load(tmp_path / "b").eval()(images), larger(images))
 
 
 def test_a_trained_position_table_is_never_dropped_in_silence(tmp_path):

@@ -117,16 +117,6 @@ def test_g_gives_masked_patches_one_unknown_position_and_localizes_nothing():
     torch.testing.assert_close(model(images, plan=plan), before, rtol=0, atol=0)
 
 
-def test_the_papers_quirk_of_wide_positions_is_one_option_away():
-    def std(value):
-        config = mjp.MJPConfig(position_init_std=value)
-        model = mjp.create_model("vit_tiny_patch16_224", config, depth=1)
-        return model.pos_embed.std().item(), model.unknown_position.std().item()
-
-    assert std(0.02) == pytest.approx((0.02, 0.02), rel=0.2)
-    assert std(1.0) == pytest.approx((1.0, 1.0), rel=0.2)
-
-
 def test_position_embeddings_are_not_decayed_and_belong_to_the_stem():
     from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 

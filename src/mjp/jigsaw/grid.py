@@ -48,9 +48,10 @@ class PatchGrid:
     def patch_shape(self, height: int, width: int) -> tuple[int, int]:
         """Height and width in pixels of one patch of an image of this size."""
         if height % self.rows or width % self.cols:
+            high, wide = max(1, round(height / self.rows)), max(1, round(width / self.cols))
             raise ConfigError(
                 f"a {height}x{width} image cannot be cut into a {self} grid of patches; resize it "
-                f"to {_nearest_multiple(height, self.rows)}x{_nearest_multiple(width, self.cols)}"
+                f"to {high * self.rows}x{wide * self.cols}"
             )
         return height // self.rows, width // self.cols
 
@@ -101,7 +102,3 @@ def pair_of_sides(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
     if not counts or not all(type(side) is int and side >= 1 for side in sides):
         raise ConfigError(f"{name} must be at least one pixel in both directions, got {size!r}")
     return sides[0], sides[1]
-
-
-def _nearest_multiple(length: int, parts: int) -> int:
-    return max(1, round(length / parts)) * parts

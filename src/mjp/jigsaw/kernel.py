@@ -130,21 +130,14 @@ def block_plan(
     masked = torch.empty(batch, grid.num_patches, dtype=torch.int8, device=device)
     source = torch.empty(batch, grid.num_patches, dtype=torch.int64, device=device)
     cells = triton.next_power_of_2(grid.num_patches)
+    drawn = (draws.area, draws.aspect, draws.top, draws.left, draws.tie_break, order)
+    sizes = (grid.rows, grid.cols, num_masked, num_blocks, max_block_area(grid))
     with torch.cuda.device(device):
         _block_plan_kernel[(batch,)](
-            draws.area,
-            draws.aspect,
-            draws.top,
-            draws.left,
-            draws.tie_break,
-            order,
+            *drawn,
             masked,
             source,
-            grid.rows,
-            grid.cols,
-            num_masked,
-            num_blocks,
-            max_block_area(grid),
+            *sizes,
             float(MIN_BLOCK_AREA),
             MAX_ASPECT**-0.5,
             MAX_ASPECT**0.5,

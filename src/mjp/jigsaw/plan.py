@@ -27,27 +27,20 @@ class JigsawPlan:
     pixels: Int64[Tensor, "batch pixels"] | None = None
 
     def __post_init__(self) -> None:
-        _check_tensor("masked", self.masked, torch.bool)
-        _check_tensor("source", self.source, torch.int64)
-        expected = (self.masked.shape[0], self.grid.num_patches)
-        for name, tensor in (("masked", self.masked), ("source", self.source)):
-            if tensor.shape != expected:
+        tensors = (("masked", torch.bool), ("source", torch.int64), ("pixels", torch.int64))
+        for name, dtype in tensors:
+            tensor = getattr(self, name)
+            if tensor is None:
+                continue
+            columns = self.grid.num_patches if name != "pixels" else tensor.shape[-1]
+            fits = tensor.dim() == 2 and tensor.shape == (self.masked.shape[0], columns)
+            if not fits or tensor.dtype != dtype or tensor.device != self.device:
                 raise ConfigError(
-                    f"plan.{name} has shape {tuple(tensor.shape)}, but {expected[0]} images on a "
-                    f"{self.grid} grid need {expected}"
+                    f"plan.{name} must be {dtype} on {self.device}, a row for each of "
+                    f"{self.masked.shape[0]} images and {columns} columns; "
+                    f"got {tensor.dtype} on {tensor.device} of shape {tuple(tensor.shape)}"
                 )
-        if self.source.device != self.masked.device:
-            raise ConfigError(
-                f"plan.masked is on {self.masked.device}, plan.source on {self.source.device}"
-            )
         _check_order(self.masked, self.source)
-        if self.pixels is not None:
-            _check_tensor("pixels", self.pixels, torch.int64)
-            if self.pixels.shape[0] != expected[0] or self.pixels.device != self.device:
-                raise ConfigError(
-                    f"plan.pixels is for {self.pixels.shape[0]} images on {self.pixels.device}, "
-                    f"plan.masked for {expected[0]} on {self.device}"
-                )
 
     @classmethod
     def identity(
@@ -183,14 +176,4 @@ def _check_order(masked: Tensor, source: Tensor) -> None:
         raise ConfigError(
             "plan.source must permute the masked patches of each image among themselves and leave "
             "the others where they are"
-        )
-
-
-def _check_tensor(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
-    if tensor.dtype != dtype:
-        raise ConfigError(f"plan.{name} must be {dtype}, got {tensor.dtype}")
-    if tensor.dim() != 2:
-        raise ConfigError(
-            f"plan.{name} has one row for each image, so two dimensions; "
-            f"got shape {tuple(tensor.shape)}"
         )

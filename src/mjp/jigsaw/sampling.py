@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import Shape, check_ratio
+from mjp.core.ranges import Shape, check_choice, check_count, check_ratio
 from mjp.jigsaw import blocks
 from mjp.jigsaw.grid import PatchGrid, pair_of_sides
 from mjp.jigsaw.plan import JigsawPlan
@@ -41,17 +41,12 @@ def sample_plan(
     if not isinstance(grid, PatchGrid):
         raise ConfigError(f"grid must be a PatchGrid, got {grid!r}")
     check_ratio("ratio", ratio)
-    if not isinstance(batch, int) or isinstance(batch, bool) or batch < 0:
-        raise ConfigError(f"batch must be a count of images, got {batch!r}")
-    if shape not in get_args(Shape):
-        raise ConfigError(f"shape must be one of {', '.join(get_args(Shape))}, got {shape!r}")
+    check_count("batch", batch, 0)
+    check_choice("shape", shape, get_args(Shape))
     if not isinstance(generator, torch.Generator):
         raise ConfigError(f"generator must be a torch.Generator, got {type(generator).__name__}")
     if device is not None and not same_device(generator.device, torch.device(device)):
-        raise ConfigError(
-            f"the generator is on {generator.device}, the plan is wanted on {device}; "
-            f"make it there: torch.Generator('{device}')"
-        )
+        raise ConfigError(f"the generator is on {generator.device}, the plan is wanted on {device}")
     num_masked = round(ratio * grid.num_patches)
     if num_masked and batch:
         masked, source = _shuffle(grid, batch, num_masked, shape, generator)
@@ -67,13 +62,10 @@ def sample_plan(
 
 def same_device(one: torch.device, other: torch.device) -> bool:
     """Whether two devices are the same; `cuda` names the current CUDA device."""
-    return _with_index(one) == _with_index(other)
-
-
-def _with_index(device: torch.device) -> torch.device:
-    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return device
+    if one.type == other.type == "cuda" and None in (one.index, other.index):
+        current = torch.cuda.current_device() if torch.cuda.is_available() else None
+        return {one.index, other.index} <= {None, current}
+    return one == other
 
 
 def _shuffle(
