@@ -8,7 +8,6 @@ import mjp
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import PatchGrid
 from mjp.models.surface import SurfaceNames, find_surface
-from mjp.privacy.config import AuditOptions
 from tests.models.kinds import HEIGHT, OTHERS, VITS, WIDTH, Kind
 
 SIZE = (HEIGHT, WIDTH)
