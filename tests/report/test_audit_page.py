@@ -1,7 +1,5 @@
 """The page and the figures of an audit, from made-up records: whole, with gaps, and hostile."""
 
-import re
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -10,7 +8,6 @@ from mjp.core.records import Record
 from mjp.privacy import tables
 from mjp.privacy.assessment import assessed, mjp_ratio
 from mjp.privacy.tables import SECTIONS
-from mjp.report import paper
 from mjp.report.grid import Panel, draw_grid
 from mjp.report.page import write_report
 from tests.report import made_runs as made
@@ -243,13 +240,3 @@ def test_a_grid_keeps_every_pixel(tmp_path):
 )
 def test_ratio_of_a_defence(defence, ratio):
     assert mjp_ratio(defence) == ratio
-
-
-def test_the_papers_privacy_rows():
-    assert len(paper.PRIVACY) == 10
-    by = {(row.model, row.setting): row for row in paper.PRIVACY}
-    assert len(by) == 10
-    assert by["DeiT-S", "a"].psnr == 18.94
-    third, twin = by["DeiT-S + MJP without E_unk", "a"], by["DeiT-S + MJP", "b"]
-    assert (third.mse, third.psnr, third.lpips) == (twin.mse, twin.psnr, twin.lpips)
-    assert re.fullmatch(r"Leak\(model='DeiT-S \+ MJP', setting='c'.*", str(by["DeiT-S + MJP", "c"]))

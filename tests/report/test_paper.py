@@ -58,3 +58,12 @@ def test_the_printed_means_match_their_columns_but_for_one():
     assert np.mean(list(plain.errors.values())) == pytest.approx(plain.printed_mean, abs=0.05)
     assert np.mean(list(ours.errors.values())) == pytest.approx(43.24)
     assert ours.printed_mean == 41.5
+
+
+def test_the_papers_privacy_rows():
+    assert len(paper.PRIVACY) == 10
+    by = {(row.model, row.setting): row for row in paper.PRIVACY}
+    assert len(by) == 10
+    assert by["DeiT-S", "a"].psnr == 18.94
+    third, twin = by["DeiT-S + MJP without E_unk", "a"], by["DeiT-S + MJP", "b"]
+    assert (third.mse, third.psnr, third.lpips) == (twin.mse, twin.psnr, twin.lpips)

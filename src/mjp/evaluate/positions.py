@@ -24,7 +24,7 @@ from mjp.models.opening import open_models
 from mjp.models.surface import position_embeddings
 
 Projection = Literal["pca", "umap"]
-Table = Float[np.ndarray, "patches dim"]
+Embeddings = Float[np.ndarray, "patches dim"]
 
 
 def run_positions(options: ProbePositionsOptions) -> None:
@@ -54,7 +54,7 @@ def run_positions(options: ProbePositionsOptions) -> None:
 
 
 def _record(
-    label: str, model: Any, table: Table, grid: PatchGrid, options: ProbePositionsOptions
+    label: str, model: Any, table: Embeddings, grid: PatchGrid, options: ProbePositionsOptions
 ) -> Record:
     seeds = range(options.seed, options.seed + options.repeats)
     conditions: dict[str, Scalar] = {
@@ -80,7 +80,7 @@ def _record(
 
 def _draw(
     run: Run,
-    tables: Mapping[str, Table],
+    tables: Mapping[str, Embeddings],
     grids: Mapping[str, PatchGrid],
     options: ProbePositionsOptions,
 ) -> list[Path]:
@@ -104,7 +104,7 @@ def _draw(
     return paths + draw_spectrum(shares, run.out)
 
 
-def regress(table: Table, grid: PatchGrid, seeds: range, folds: int = 5) -> dict[str, float]:
+def regress(table: Embeddings, grid: PatchGrid, seeds: range, folds: int = 5) -> dict[str, float]:
     """Linear regression from embedding to position, cross-validated: mean absolute errors over
     held-out patches, their means and spreads over the seeds that divide patches into folds.
 
@@ -130,7 +130,7 @@ def regress(table: Table, grid: PatchGrid, seeds: range, folds: int = 5) -> dict
 
 
 def _held_out_errors(
-    table: Table, target: Float[np.ndarray, "patches targets"], folds: int, seed: int
+    table: Embeddings, target: Float[np.ndarray, "patches targets"], folds: int, seed: int
 ) -> Float[np.ndarray, " targets"]:
     predicted = np.empty_like(target)
     divided = KFold(folds, shuffle=True, random_state=seed % 2**32)
@@ -142,7 +142,7 @@ def _held_out_errors(
 
 
 def project(
-    table: Table, method: Projection, dimensions: Literal[2, 3], seed: int
+    table: Embeddings, method: Projection, dimensions: Literal[2, 3], seed: int
 ) -> Float[np.ndarray, "patches dimensions"]:
     """The embeddings in two or three dimensions, for a picture."""
     if len(table) <= dimensions + 1:
@@ -167,14 +167,14 @@ def project(
     return fitted
 
 
-def similarity(table: Table, grid: PatchGrid) -> Float[np.ndarray, "rows cols rows cols"]:
+def similarity(table: Embeddings, grid: PatchGrid) -> Float[np.ndarray, "rows cols rows cols"]:
     """Cosine of the angle between each position's embedding and each other's."""
     length = np.linalg.norm(table, axis=1, keepdims=True)
     unit = table / np.where(length == 0, 1, length)
     return (unit @ unit.T).reshape(grid.rows, grid.cols, grid.rows, grid.cols)
 
 
-def spectrum(table: Table) -> Float[np.ndarray, " components"]:
+def spectrum(table: Embeddings) -> Float[np.ndarray, " components"]:
     """The share of the embeddings' variance along each principal direction, largest first."""
     power = _principal(table)[1] ** 2
     total = power.sum()
@@ -194,7 +194,7 @@ def spectrum_values(shares: Float[np.ndarray, " components"]) -> dict[str, Scala
     }
 
 
-def _principal(table: Table) -> tuple[np.ndarray, np.ndarray]:
+def _principal(table: Embeddings) -> tuple[np.ndarray, np.ndarray]:
     """Coordinates along the principal directions, and the singular values.
 
     The sign of a direction is chosen so that its largest coordinate is positive.

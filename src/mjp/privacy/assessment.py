@@ -4,18 +4,17 @@ Gives rows for tables and figures, each with the records that it rests on. Impor
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import get_args
 
 from mjp.core.records import Record, Scalar
 from mjp.privacy.verdict import MARGIN, Level
 from mjp.report.paper import PRIVACY, PRIVACY_RATIO
 from mjp.report.table import (
+    Joined,
     number,
     text_of,
 )
-
-Joined = Iterator[tuple[Record, tuple[Record, ...]]]
 
 LEVELS = get_args(Level)
 """From the gravest on."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from mjp.core.errors import MjpError
 from mjp.core.records import Record
 from mjp.report.folders import FOLDER, Folder, find_folders
-from mjp.report.render import Part, Renderer
+from mjp.report.render import PagePart, Renderer
 from mjp.report.table import Column, FilledTable, Row, Section, Table, split
 
 BROKEN = (KeyError, ValueError, TypeError, AttributeError, IndexError, OSError, MjpError)
@@ -58,7 +58,7 @@ def write_report(
     records = [record for folder in folders for record in folder.records]
     renderer = Renderer(folders)
     problems = [problem for folder in folders for problem in folder.problems]
-    parts: list[Part] = []
+    parts: list[PagePart] = []
     for section in sections:
         try:
             parts += _parts(section, records, renderer)
@@ -74,14 +74,16 @@ def write_report(
     except BROKEN as error:
         lines = []
         problems.append(f"There is no glance; its records are off ({error}).")
-    first = Part(
+    first = PagePart(
         GLANCE, "At a glance", renderer.fill("glance.html", lines=lines, problems=problems)
     )
     above = [part for part in parts if not part.chapter]
     below = [part for part in parts if part.chapter]
-    last = [Part("runs", "What this page is made of", renderer.table(_contents(folders)), "More")]
+    last = [
+        PagePart("runs", "What this page is made of", renderer.table(_contents(folders)), "More")
+    ]
     if table := OTHERS.fill(others):
-        last.append(Part("other", "Other records", renderer.table(table), "More"))
+        last.append(PagePart("other", "Other records", renderer.table(table), "More"))
     names = ", ".join(dict.fromkeys(Path(path).resolve().name for path in paths))
     noun = "folder" if len(folders) == 1 else "folders"
     page = renderer.page(
@@ -110,7 +112,7 @@ def glance(
     ]
 
 
-def _parts(section: Section, records: Sequence[Record], renderer: Renderer) -> list[Part]:
+def _parts(section: Section, records: Sequence[Record], renderer: Renderer) -> list[PagePart]:
     """The section, or one for each value of what it is made for; none without its records."""
     own = [record for record in records if record.kind in section.kinds]
     if not own:

@@ -136,35 +136,22 @@ _CORRUPTIONS = (
     *("motion_blur", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
 
+
+def _errors(*errors: float) -> Mapping[str, float]:
+    return MappingProxyType(dict(zip(_CORRUPTIONS, errors, strict=True)))
+
+
 ROBUSTNESS: Mapping[bool, Robustness] = MappingProxyType(
     {
         False: Robustness(
-            mce=54.6,
-            errors=dict(
-                zip(
-                    _CORRUPTIONS,
-                    (41.0, 42.7, 42.8, 50.5, 59.4, 45.5, 36.1, 43.0, 42.4, 36.6),
-                    strict=True,
-                )
-            ),
-            printed_mean=44.0,
-            imagenet_a=19.2,
-            aurra=25.1,
-            aupr=20.9,
+            54.6,
+            _errors(41.0, 42.7, 42.8, 50.5, 59.4, 45.5, 36.1, 43.0, 42.4, 36.6),
+            *(44.0, 19.2, 25.1, 20.9),
         ),
         True: Robustness(
-            mce=51.6,
-            errors=dict(
-                zip(
-                    _CORRUPTIONS,
-                    (39.9, 41.8, 41.2, 49.9, 58.6, 47.4, 34.5, 43.3, 40.0, 35.8),
-                    strict=True,
-                )
-            ),
-            printed_mean=41.5,
-            imagenet_a=21.6,
-            aurra=29.8,
-            aupr=22.6,
+            51.6,
+            _errors(39.9, 41.8, 41.2, 49.9, 58.6, 47.4, 34.5, 43.3, 40.0, 35.8),
+            *(41.5, 21.6, 29.8, 22.6),
         ),
     }
 )

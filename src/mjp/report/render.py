@@ -21,7 +21,7 @@ TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
 @dataclass(frozen=True)
-class Part:
+class PagePart:
     """A part of a page.
 
     Args:
@@ -96,7 +96,7 @@ class Renderer:
         """The template with these values, as a part of a page."""
         return Markup(self._environment.get_template(template).render(**values))
 
-    def section(self, section: Section, records: Sequence[Record], place: int = 0) -> Part:
+    def section(self, section: Section, records: Sequence[Record], place: int = 0) -> PagePart:
         """What a page shows of a section's records; it has nothing to show without a body.
 
         Args:
@@ -116,7 +116,7 @@ class Renderer:
             words.append(self.fill(section.template, records=own))
         shown = [*pictures, *tables] if section.figures_first else [*tables, *pictures]
         has_content = bool(shown or section.template)
-        return Part(
+        return PagePart(
             f"{section.id}-{place}" if place else section.id,
             filled_in(section.title, own[0]),
             Markup("\n").join([*words, *shown]) if has_content else Markup(""),
@@ -147,13 +147,13 @@ class Renderer:
                     pictures.append(embedded(path, f"{alt} ({name})", caption))
         return pictures
 
-    def page(self, parts: Sequence[Part], texts: Mapping[str, str]) -> str:
+    def page(self, parts: Sequence[PagePart], texts: Mapping[str, str]) -> str:
         """The whole page, with the records behind it at its end.
 
         Args:
             texts: what `page.html` wants: kind, heading, lead, title, command.
         """
-        chapters: dict[str, list[Part]] = {}
+        chapters: dict[str, list[PagePart]] = {}
         for part in parts:
             chapters.setdefault(part.chapter, []).append(part)
         script = _asset("page_script.js")

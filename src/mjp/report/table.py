@@ -21,9 +21,8 @@ MISSING = "–"
 """Stands where there is no number."""
 
 Value = str | Callable[[Record], Scalar]
-Join = Callable[[Sequence[Record]], Iterable[tuple[Record, tuple[Record, ...]]]]
-"""Of all records of a section, what the columns of each row read, and the records that are its
-sources."""
+Joined = Iterable[tuple[Record, tuple[Record, ...]]]
+"""For each row what its columns read, and the records that are its sources."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ class Table:
     columns: tuple[Column, ...]
     note: str = ""
     folded_from: int = 24
-    join: Join | None = None
+    join: Callable[[Sequence[Record]], Joined] | None = None
     per: str = ""
     group: str = ""
     counts: str = ""

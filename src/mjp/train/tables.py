@@ -1,6 +1,6 @@
 """What trainings look like: columns, figures and fixed texts. Imports no torch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mjp.core.display import clock
@@ -8,6 +8,7 @@ from mjp.core.records import Record, Scalar
 from mjp.report.table import (
     Column,
     Figure,
+    Joined,
     Section,
     Table,
     differences,
@@ -15,8 +16,6 @@ from mjp.report.table import (
     split,
     text_of,
 )
-
-Joined = Iterator[tuple[Record, tuple[Record, ...]]]
 
 
 def _last(records: Sequence[Record], kind: str) -> Record | None:
