@@ -1,25 +1,38 @@
 """What MJP costs, measured as ratios in one run: `mjp bench`. Imports no torch.
 
-A bench is its options, a function that gives records, their columns, and a line in `VERBS`.
+A bench is a function in `benches`, which yields conditions and values, and a line in `BENCHES`,
+which names its options and its table.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from mjp.core.ranges import check_count
 from mjp.core.records import Record
 from mjp.core.verbs import Verb
 from mjp.report.table import Column, Section, Table, to_terminal
 
-if TYPE_CHECKING:
-    from mjp.core.run import Run
+LEAST = {"rounds": 2, "repeats": 2, "workers": 0}
+"""The fewest there may be, where that is not one; two show a spread."""
 
 
 @dataclass(frozen=True)
-class BenchStepOptions:
+class BenchOptions:
+    """What every bench is told; what is left open is chosen by the device."""
+
+    device: str | None = None
+    """A torch device; the GPU if there is one."""
+    seed: int = 0
+    """Seed of weights, images, jigsaws and whatever else is random."""
+    out: Path = Path("runs/bench")
+    """Folder for the records."""
+
+
+@dataclass(frozen=True)
+class BenchStepOptions(BenchOptions):
     """Time a training step with and without MJP, in one run, and print the ratio.
 
     A third row is MJP as `mjp train` does it: the last block computes only what the head reads.
@@ -27,8 +40,6 @@ class BenchStepOptions:
     batch 16, fp32, eager on a CPU.
     """
 
-    device: str | None = None
-    """A torch device; the GPU if there is one."""
     model: str | None = None
     """Name of a timm model."""
     batch: int | None = None
@@ -45,18 +56,12 @@ class BenchStepOptions:
     """How often each side is timed, in turn."""
     steps: int | None = None
     """Steps in one timing: 10 on a GPU, 1 on a CPU."""
-    seed: int = 0
-    """Seed of weights, images and jigsaws."""
-    out: Path = Path("runs/bench")
-    """Folder for the records."""
 
 
 @dataclass(frozen=True)
-class BenchPlanOptions:
+class BenchPlanOptions(BenchOptions):
     """Time drawing the jigsaw for a batch."""
 
-    device: str | None = None
-    """A torch device; the GPU if there is one."""
     batch: int = 512
     """Images in a batch."""
     rows: int = 14
@@ -67,14 +72,10 @@ class BenchPlanOptions:
     """Shares of patches to mask."""
     repeats: int = 50
     """Draws to time at each ratio."""
-    seed: int = 0
-    """Seed of the draws."""
-    out: Path = Path("runs/bench")
-    """Folder for the records."""
 
 
 @dataclass(frozen=True)
-class BenchTrainOptions:
+class BenchTrainOptions(BenchOptions):
     """Time training: the model alone, and with its data, in turn, in one run.
 
     The resident feed is timed with the model; the worker feed against timm's loader with the same
@@ -83,8 +84,6 @@ class BenchTrainOptions:
 
     name: Annotated[Positional[str], arg(metavar="RECIPE")] = "mini-imagenet-64"
     """The recipe to time; its data are made up, of the size that it trains at."""
-    device: str | None = None
-    """A torch device; the GPU if there is one."""
     batch: int | None = None
     """Images in a step: 2048 on a GPU, 32 on a CPU."""
     compile: Literal["off", "on", "graphs"] | None = None
@@ -101,18 +100,12 @@ class BenchTrainOptions:
     """How often each side is timed, in turn."""
     steps: int | None = None
     """Steps in one timing: 10 on a GPU, 1 on a CPU."""
-    seed: int = 0
-    """Seed of everything that is random."""
-    out: Path = Path("runs/bench")
-    """Folder for the records."""
 
 
 @dataclass(frozen=True)
-class BenchEvalOptions:
+class BenchEvalOptions(BenchOptions):
     """Time an evaluation from encoded images against the model alone, in turn, in one run."""
 
-    device: str | None = None
-    """A torch device; the GPU if there is one."""
     model: str | None = None
     """A timm architecture, with random weights: DeiT-S on a GPU, DeiT-Ti on a CPU."""
     images: int | None = None
@@ -127,18 +120,12 @@ class BenchEvalOptions:
     """Processes that decode; by default one for each core."""
     rounds: int = 3
     """How often each side is timed, in turn."""
-    seed: int = 0
-    """Seed of weights, images and jigsaws."""
-    out: Path = Path("runs/bench")
-    """Folder for the records."""
 
 
 @dataclass(frozen=True)
-class BenchAuditOptions:
+class BenchAuditOptions(BenchOptions):
     """Time closed-form attacks, sharing included, against the clients' gradients alone."""
 
-    device: str | None = None
-    """A torch device; the GPU if there is one."""
     model: str | None = None
     """A timm architecture, with random weights: DeiT-S on a GPU, DeiT-Ti on a CPU."""
     images: int | None = None
@@ -149,10 +136,6 @@ class BenchAuditOptions:
     """MJP's ratio for adaptive_solve."""
     rounds: int = 3
     """How often each is timed, in turn."""
-    seed: int = 0
-    """Seed of weights, pictures and jigsaws."""
-    out: Path = Path("runs/bench")
-    """Folder for the records."""
 
 
 STEP = Table(
@@ -218,57 +201,48 @@ AUDIT = Table(
         Column("PSNR of unmasked patches, dB", "psnr", 1),
     ),
 )
-SECTIONS = (Section("bench", "Speed", "What MJP costs", (STEP, PLAN, TRAIN, EVAL, AUDIT)),)
+BENCHES = {
+    "step": (BenchStepOptions, STEP),
+    "plan": (BenchPlanOptions, PLAN),
+    "train": (BenchTrainOptions, TRAIN),
+    "eval": (BenchEvalOptions, EVAL),
+    "audit": (BenchAuditOptions, AUDIT),
+}
+"""The options and the table of each bench; the function `time_NAME` in `benches` measures."""
+MODEL = {"model": ("deit_small_patch16_224", "deit_tiny_patch16_224")}
+PRECISION = {"precision": ("bf16", "fp32")}
+STEPS = {"steps": (10, 1)}
+USUAL: dict[str, dict[str, tuple[Any, Any]]] = {
+    "step": {**MODEL, **PRECISION, **STEPS, "batch": (512, 16), "mode": ("compiled", "eager")},
+    "train": {**STEPS, "batch": (2048, 32), "compile": (None, "off")},
+    "eval": {**MODEL, **PRECISION, "images": (8192, 64)},
+    "audit": {**MODEL, "images": (1000, 8), "adaptive_images": (64, 4)},
+}
+"""What options that are left open are on a GPU, and on a CPU."""
+SECTIONS = (Section("bench", "Speed", "What MJP costs", tuple(t for _, t in BENCHES.values())),)
 
 
-def _run(time: "Callable[[Any, Run], list[Record]]", table: Table, options: Any) -> None:
+def run(options: Any) -> None:
     """Times, writes the records and prints their table."""
+    from mjp.bench import benches
     from mjp.core.display import results
-    from mjp.core.ranges import check_count
     from mjp.core.run import Run
 
-    check_count("rounds", getattr(options, "rounds", 2), 2)  # To show a spread.
-    with Run.open(options.out, device=options.device, seed=options.seed) as run:
-        filled = table.fill(run.write(*time(options, run)))
-        assert filled is not None
-        results().print(to_terminal(filled))
-        results().print(f"records: {run.records_file}", highlight=False)
+    name = next(name for name, (kind, _) in BENCHES.items() if kind is type(options))
+    for option, value in vars(options).items():
+        if type(value) is int and option != "seed":
+            check_count(option, value, LEAST.get(option, 1))
+    with Run.open(options.out, device=options.device, seed=options.seed) as opened:
+        for option, (on_gpu, on_cpu) in USUAL.get(name, {}).items():
+            if getattr(options, option) is None:
+                usual = on_gpu if opened.device.type == "cuda" else on_cpu
+                options = replace(options, **{option: usual})
+        measured = list(getattr(benches, f"time_{name}")(options, opened))
+        seed = {"seed": options.seed}
+        records = [Record(f"bench {name}", {**which, **seed}, values) for which, values in measured]
+        if filled := BENCHES[name][1].fill(opened.write(*records)):
+            results().print(to_terminal(filled))
+        results().print(f"records: {opened.records_file}", highlight=False)
 
 
-def run_step(options: BenchStepOptions) -> None:
-    from mjp.bench.training import time_step
-
-    _run(time_step, STEP, options)
-
-
-def run_plan(options: BenchPlanOptions) -> None:
-    from mjp.bench.inference import time_plan
-
-    _run(time_plan, PLAN, options)
-
-
-def run_train(options: BenchTrainOptions) -> None:
-    from mjp.bench.training import time_train
-
-    _run(time_train, TRAIN, options)
-
-
-def run_eval(options: BenchEvalOptions) -> None:
-    from mjp.bench.inference import time_eval
-
-    _run(time_eval, EVAL, options)
-
-
-def run_audit(options: BenchAuditOptions) -> None:
-    from mjp.bench.inference import time_audit
-
-    _run(time_audit, AUDIT, options)
-
-
-VERBS = (
-    Verb("bench step", BenchStepOptions, run_step),
-    Verb("bench plan", BenchPlanOptions, run_plan),
-    Verb("bench train", BenchTrainOptions, run_train),
-    Verb("bench eval", BenchEvalOptions, run_eval),
-    Verb("bench audit", BenchAuditOptions, run_audit),
-)
+VERBS = tuple(Verb(f"bench {name}", options, run) for name, (options, _) in BENCHES.items())
