@@ -152,7 +152,9 @@ def test_a_configuration_that_cannot_work_is_refused(arguments, words):
         mjp.MJPConfig(**arguments)
 
 
-@pytest.mark.parametrize(("probability", "low", "high"), [(1, 1, 1), (0, 0, 0), (0.25, 0.17, 0.33)])
+@pytest.mark.parametrize(
+    ("probability", "low", "high"), [(1.0, 1, 1), (0.0, 0, 0), (0.25, 0.17, 0.33)]
+)
 def test_a_batch_gets_a_jigsaw_with_the_configured_probability(probability, low, high):
     plans = drawn(mjp.MJPConfig(ratio=0.3, probability=probability), tries=200)
     assert low <= sum(plan is not None for plan in plans) / 200 <= high
