@@ -19,7 +19,7 @@ from mjp.data.archives import HubSource, ParquetSource, TarSource
 from mjp.data.config import DataSettings
 from mjp.data.embedded import DigitsSource, PositionsSource
 from mjp.data.opening import open_both, open_images
-from mjp.data.source import FolderSource
+from mjp.data.source import FolderSource, drawn, of_classes
 from tests.data.pictures import CLASSES, encoded, pixels, write_folder, write_parquet, write_tar
 
 
@@ -432,3 +432,29 @@ def test_a_file_that_vanished_is_named(tmp_path):
     (tmp_path / "ant" / "000.png").unlink()
     with pytest.raises(DataError, match=r"000.png No such file"):
         source.picture(0)
+
+
+def test_a_subset_gives_the_same_pictures_in_order(tmp_path):
+    write_parquet(tmp_path / "a.parquet", range(30))
+    source = open_images(str(tmp_path / "a.parquet"))
+    few = drawn(source, 8, torch.Generator().manual_seed(0))
+    assert drawn(source, 100, torch.Generator()) is source
+    names = [source.name_of(index) for index in range(30)]
+    places = [names.index(few.name_of(index)) for index in range(len(few))]
+    assert len(few) == 8
+    assert places == sorted(set(places))
+    for place, sample in enumerate(few.stream(torch.arange(8))):
+        assert sample.content == source[places[place]].content == few[place].content
+
+
+def test_images_of_some_classes_are_found_by_name_or_by_order(tmp_path):
+    write_folder(tmp_path, count=12)
+    source = FolderSource(tmp_path)
+    cats = of_classes(source, ("cat", "dog"))
+    assert [source.classes[label] for label in cats.labels] == ["cat"] * 4
+    second = of_classes(source, ("y",), in_order=("x", "y", "z"))
+    assert set(second.labels.tolist()) == {1}
+    source.classes = ("2", "0", "1")  # As folders that are numbers are sorted.
+    assert set(of_classes(source, ("y",), in_order=("x", "y", "z")).labels.tolist()) == {2}
+    with pytest.raises(DataError, match="none of the 1 classes"):
+        of_classes(source, ("q",))

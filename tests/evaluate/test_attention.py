@@ -46,7 +46,6 @@ def test_maps_are_the_class_tokens_weights_on_the_patches(kind, wrapped):
         assert found.query == "mean over all patches"
         expected = weights[:, :, prefix:, prefix:].mean(dim=2)
     torch.testing.assert_close(found.heads.flatten(2), expected, rtol=1e-3, atol=1e-6)
-    torch.testing.assert_close(found.mean, found.heads.mean(dim=1))
 
 
 def test_fused_attention_is_on_again_afterwards_and_the_model_unchanged():

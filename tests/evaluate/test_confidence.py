@@ -1,21 +1,26 @@
-"""Confidence over some of a model's classes, and what is made of it."""
+"""Confidence over some of a model's classes, and what is made of it; ties included."""
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mjp.core.errors import DataError
-from mjp.data.opening import open_images
-from mjp.data.source import FolderSource, Subset, drawn, of_classes
+from mjp.data.source import FolderSource
 from mjp.evaluate.confidence import (
     ConfidenceScorer,
+    calibration_error,
     natural_values,
     outlier_values,
     places_among,
+    response_rate_accuracy,
 )
 from mjp.models.subject import Subject
-from tests.data.pictures import write_folder, write_parquet
+from tests.data.pictures import write_folder
 from tests.evaluate.subjects import blocks, rows_of, tiny
+
+levels = st.integers(0, 8).map(lambda number: number / 8)  # Few levels, so that there are ties.
+answers = st.lists(st.tuples(levels, st.booleans()), min_size=1, max_size=40)
 
 
 def test_confidence_is_the_largest_softmax_among_those_that_compete(tmp_path):
@@ -38,12 +43,12 @@ def test_intervals_hold_their_values_on_planted_answers():
     rng = np.random.default_rng(0)
     confidence = rng.random(2000)
     correct = rng.random(2000) < confidence  # Perfectly calibrated.
-    values = natural_values(confidence, correct, 0)
+    values = natural_values(np.stack((confidence, correct), axis=1), 0)
     for name in ("accuracy", "aurra", "calibration_error"):
         assert values[f"{name}_low"] <= values[name] <= values[f"{name}_high"], name
     assert values["calibration_error_low"] < 1
     assert values["aurra"] > values["accuracy"]
-    overconfident = natural_values(np.sqrt(confidence), correct, 0)
+    overconfident = natural_values(np.stack((np.sqrt(confidence), correct), axis=1), 0)
     assert overconfident["calibration_error_low"] > values["calibration_error_high"]
 
 
@@ -51,33 +56,37 @@ def test_outliers_are_those_of_low_confidence():
     rng = np.random.default_rng(1)
     low, high = 0.6 * rng.random(300), 0.4 + 0.6 * rng.random(700)
     values = outlier_values(low, high, 0)
-    assert values["auroc"] > 90
-    assert values["auroc_low"] < values["auroc"] < values["auroc_high"]
+    assert 90 < values["auroc_low"] < values["auroc"] < values["auroc_high"]
+    threshold = np.sort(low)[284]  # The first that finds 95 % of the 300.
+    assert values["fpr95"] == pytest.approx(100 * np.mean(high <= threshold))
     assert outlier_values(high, low, 0)["auroc"] < 10
+    apart = outlier_values(low / 2, high, 0)
+    assert [apart[name] for name in ("aupr", "auroc", "fpr95")] == pytest.approx([100, 100, 0])
 
 
-def test_a_subset_gives_the_same_pictures_in_order(tmp_path):
-    write_parquet(tmp_path / "a.parquet", range(30))
-    source = open_images(str(tmp_path / "a.parquet"))
-    few = drawn(source, 8, torch.Generator().manual_seed(0))
-    assert len(few) == 8
-    assert drawn(source, 100, torch.Generator()) is source
-    indices = few._indices
-    assert (np.diff(indices) > 0).all()
-    for place, sample in enumerate(few.stream(torch.arange(8))):
-        assert sample.content == source[int(indices[place])].content == few[place].content
-    assert few.name_of(3) == source.name_of(int(indices[3]))
+@given(answers)
+def test_response_rate_accuracy_averages_over_all_orders_of_equal_confidence(found):
+    confidence, correct = np.array(found, float).T
+    rng = np.random.default_rng(0)
+    means = []
+    for _ in range(400):
+        shuffle = rng.permutation(len(found))
+        order = shuffle[np.argsort(-confidence[shuffle], kind="stable")]
+        means.append(np.mean(np.cumsum(correct[order]) / np.arange(1, len(order) + 1)))
+    spread = np.std(means) / 20
+    value = response_rate_accuracy(confidence, correct)
+    assert value == pytest.approx(np.mean(means), abs=6 * spread + 1e-9)
 
 
-def test_images_of_some_classes_are_found_by_name_or_by_order(tmp_path):
-    write_folder(tmp_path, count=12)
-    source = FolderSource(tmp_path)
-    cats = of_classes(source, ("cat", "dog"))
-    assert [source.classes[label] for label in cats.labels] == ["cat"] * 4
-    second = of_classes(source, ("y",), in_order=("x", "y", "z"))
-    assert set(second.labels.tolist()) == {1}
-    numbered = Subset(source, np.arange(12), "numbered")
-    numbered.classes = ("2", "0", "1")
-    assert set(of_classes(numbered, ("y",), in_order=("x", "y", "z")).labels.tolist()) == {2}
-    with pytest.raises(DataError, match="none of the 1 classes"):
-        of_classes(source, ("q",))
+@given(answers, st.integers(1, 12))
+def test_calibration_error_is_that_of_a_loop_over_bins(found, size):
+    confidence, correct = np.array(found, float).T
+    order = np.argsort(confidence, kind="stable")
+    count = max(1, len(order) // size)
+    total = 0.0
+    for number in range(count):
+        stop = (number + 1) * size if number < count - 1 else len(order)
+        rows = order[number * size : stop]
+        total += len(rows) * (confidence[rows].mean() - correct[rows].mean()) ** 2
+    value = calibration_error(confidence, correct, size)
+    assert value == pytest.approx(np.sqrt(total / len(order)), abs=1e-9)

@@ -22,6 +22,7 @@ from mjp.data.corruptions import (
 from mjp.data.decoding import Reader, View
 from mjp.data.source import FolderSource
 from mjp.evaluate.corruptions import (
+    ALEXNET_ERRORS,
     CLEAN,
     ErrorScorer,
     Outcome,
@@ -29,7 +30,6 @@ from mjp.evaluate.corruptions import (
     summary_record,
 )
 from mjp.evaluate.evaluation import gather
-from mjp.evaluate.metrics import ALEXNET_ERRORS
 from mjp.models.subject import Subject
 from tests.data.pictures import write_folder
 from tests.evaluate.subjects import ALONE, SIZE, blocks, rows_of, subject, tiny

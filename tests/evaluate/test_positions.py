@@ -1,12 +1,9 @@
-"""What position tables know: against scikit-learn, and on tables whose answer is known."""
+"""What position tables know: on tables whose answer is known."""
 
 import numpy as np
 import pytest
 import timm
 import torch
-from sklearn.decomposition import PCA
-from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import KFold, cross_val_predict
 
 import mjp
 from mjp.core.errors import ConfigError
@@ -21,20 +18,6 @@ GRID = PatchGrid(6, 9)
 @pytest.fixture
 def table():
     return np.random.default_rng(0).normal(size=(54, 20))
-
-
-def test_errors_are_those_of_scikit_learns_cross_validation(table):
-    found = regress(table, GRID, range(2), folds=5)
-    number = np.arange(54.0)
-    place = np.stack((number // 9, number % 9), axis=1)
-    for name, target in (("1d", number), ("2d", place), ("row", place[:, 0]), ("col", place[:, 1])):
-        errors = []
-        for seed in range(2):
-            folds = KFold(5, shuffle=True, random_state=seed)
-            predicted = cross_val_predict(LinearRegression(), table, target, cv=folds)
-            errors.append(np.abs(predicted - target).mean())
-        assert found[f"mae_{name}"] == pytest.approx(np.mean(errors))
-        assert found[f"mae_{name}_std"] == pytest.approx(np.std(errors, ddof=1))
 
 
 def test_a_table_that_holds_row_and_column_has_no_error_and_a_random_one_a_large_one(table):
@@ -58,20 +41,18 @@ def test_the_units_are_patches_and_cells(table):
     assert np.abs(row - row.mean()).mean() == 1.5
 
 
-@pytest.mark.parametrize("dimensions", [2, 3])
-def test_principal_components_are_scikit_learns_up_to_their_signs(table, dimensions):
-    ours, theirs = project(table, "pca", dimensions, 0), PCA(dimensions).fit_transform(table)
-    np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-9)
-
-
-def test_the_spectrum_is_scikit_learns_explained_variance(table):
+def test_the_spectrum_in_numbers(table):
     shares = spectrum(table)
-    np.testing.assert_allclose(shares, PCA().fit(table).explained_variance_ratio_, atol=1e-12)
+    assert (np.diff(shares) <= 0).all()
     values = spectrum_values(shares)
     assert values["variance_in_3"] == pytest.approx(shares[:3].sum())
+    assert values["variance_in_3"] == pytest.approx(
+        project(table, "pca", 3, 0).var(axis=0).sum() / table.var(axis=0).sum()
+    )
     flat = spectrum_values(np.full(8, 1 / 8))
     assert flat["effective_rank"] == pytest.approx(8)
     assert flat["directions_for_90_percent"] == 8
+    assert not spectrum(np.ones((9, 4))).any()
 
 
 def test_similarity_is_the_cosine_of_every_pair(table):
@@ -79,7 +60,6 @@ def test_similarity_is_the_cosine_of_every_pair(table):
     one, other = table[2 * 9 + 3], table[5 * 9 + 8]
     cosine = one @ other / np.linalg.norm(one) / np.linalg.norm(other)
     assert maps[2, 3, 5, 8] == pytest.approx(cosine)
-    assert maps[4, 4, 4, 4] == pytest.approx(1)
     assert not similarity(np.zeros_like(table), GRID).any()
 
 

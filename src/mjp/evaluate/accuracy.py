@@ -5,6 +5,7 @@ predicted class stays the same; Diff. Norm. is the mean Euclidean distance betwe
 before the classifier. All are measured in one pass over the images.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,16 +15,13 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from mjp.core.records import Record, Scalar
-from mjp.core.run import Run
 from mjp.core.seeds import generator_for
-from mjp.core.statistics import Estimate, estimates
+from mjp.core.statistics import estimates
 from mjp.data.decoding import BLOCK, Block
-from mjp.data.source import Source
 from mjp.evaluate.config import EvalAccuracyOptions
 from mjp.evaluate.evaluation import (
     Advance,
     Rows,
-    batch_size,
     conditions_of,
     evaluation,
     finish,
@@ -35,54 +33,43 @@ from mjp.jigsaw import JigsawPlan, sample_plan
 from mjp.models.facts import class_outputs
 from mjp.models.subject import Subject
 
-JIGSAW_VALUES = (("accuracy", 100.0), ("consistency", 100.0), ("diff_norm", 1.0))
-"""What is measured of every jigsaw, in order, and what its mean is multiplied by."""
+JIGSAW_VALUES = ("accuracy", "consistency", "diff_norm")
+"""What is measured of every jigsaw, in order; all but Diff. Norm. are shares."""
 
 
 def run_accuracy(options: EvalAccuracyOptions) -> None:
-    """`mjp eval`: measures models side by side, prints, draws."""
+    """`mjp eval`: measures models side by side; then what each has more or less than the first."""
     with evaluation(options, patch=options.patch, jigsaw=options.jigsaw) as (run, subjects):
-        records = evaluate_accuracy(run, subjects, open_source(options), options)
-        finish(run, options, records, EVALUATION, _notes(records))
-
-
-def evaluate_accuracy(
-    run: Run, subjects: Sequence[Subject], source: Source, options: EvalAccuracyOptions
-) -> list[Record]:
-    """The records of every model, written as soon as it has seen all images; then what each has
-    more or less than the first."""
-    rows: dict[str, Rows] = {}
-    records: dict[str, list[Record]] = {}
-    conditions: dict[str, dict[str, Scalar]] = {
-        subject.label: {
-            **conditions_of(subject, source.name, options),
-            "among": options.among,
+        source = open_source(options)
+        conditions: dict[str, dict[str, Scalar]] = {
+            subject.label: {
+                **conditions_of(subject, source.name, options),
+                "among": options.among,
+            }
+            for subject in subjects
         }
-        for subject in subjects
-    }
 
-    def scorer(subject: Subject) -> JigsawScorer:
-        outputs = class_outputs(subject.model, source.classes, source.name).to(run.device)
-        return JigsawScorer(subject, options, outputs, batch_size(run, options))
+        def scorer(subject: Subject, batch: int) -> JigsawScorer:
+            outputs = class_outputs(subject.model, source.classes, source.name)
+            return JigsawScorer(subject, options, outputs.to(run.device), batch)
 
-    what = f"evaluating, {images_shown(options)} passes an image"
-    for subject, scored in measure(run, subjects, source, options, what, scorer):
-        label = subject.label
-        rows[label] = scored
-        patches = subject.grid.num_patches
-        records[label] = run.write(*to_records(scored, patches, options, conditions[label]))
-    first, *others = (subject.label for subject in subjects)
-    differences = [
-        record
-        for other in others
-        for record in to_differences(
-            rows[first], rows[other], options, conditions[first], conditions[other]
-        )
-    ]
-    return [
-        *(record for subject in subjects for record in records[subject.label]),
-        *run.write(*differences),
-    ]
+        what = f"evaluating, {images_shown(options)} passes an image"
+        rows, written = {}, {}
+        for subject, scored in measure(run, subjects, source, options, what, scorer):
+            label, patches = subject.label, subject.grid.num_patches
+            rows[label] = scored
+            written[label] = run.write(*to_records(scored, patches, options, conditions[label]))
+        first, *others = conditions
+        differences = [
+            record
+            for other in others
+            for record in to_differences(
+                rows[first], rows[other], options, conditions[first], conditions[other]
+            )
+        ]
+        records = [record for label in conditions for record in written[label]]
+        records += run.write(*differences)
+        finish(run, options, records, EVALUATION, _notes(records))
 
 
 def images_shown(options: EvalAccuracyOptions) -> int:
@@ -175,9 +162,14 @@ class JigsawScorer:
         return (logits[:, self.outputs] if self.options.among == "data" else logits), feature
 
 
+def _columns(options: EvalAccuracyOptions) -> list[tuple[str, float | None]]:
+    """The columns of `_means`: what was measured, and of jigsaws of which ratio."""
+    jigsaws = [(name, ratio) for ratio in options.ratios for name in JIGSAW_VALUES]
+    return [("top1", None), ("top5", None), *jigsaws]
+
+
 def _means(rows: Rows, options: EvalAccuracyOptions) -> Float[np.ndarray, "images columns"]:
-    """A row for each image that was read: top-1, top-5, and the mean over draws of the values of
-    each ratio."""
+    """A row for each image that was read, with means over draws."""
     read = rows.read()
     shape = (len(read), len(options.ratios), options.draws, len(JIGSAW_VALUES))
     jigsaws = read[:, 2:].reshape(shape).mean(axis=2)
@@ -192,25 +184,18 @@ def to_records(
     Args:
         patches: how many the images are cut into.
     """
-    top1, top5, *jigsaws = estimates(_means(rows, options))
+    found: dict[float | None, dict[str, Scalar]] = defaultdict(dict)
+    means = estimates(_means(rows, options))
+    for (name, ratio), estimate in zip(_columns(options), means, strict=True):
+        found[ratio] |= (estimate if name == "diff_norm" else estimate.percent()).values(name)
     counts: dict[str, Scalar] = {
         "images": int(rows.readable.sum()),
         "unreadable": rows.unreadable,
     }
-    values: dict[str, Scalar] = {
-        **top1.percent().values("top1"),
-        **top5.percent().values("top5"),
-    }
-    records = [Record("eval accuracy", conditions, {**values, **counts})]
-    for place, ratio in enumerate(options.ratios):
-        values = {}
-        for (name, factor), estimate in zip(
-            JIGSAW_VALUES, jigsaws[3 * place : 3 * place + 3], strict=True
-        ):
-            shown = estimate.percent() if factor == 100 else estimate
-            values |= shown.values(name)
-        values |= {"patches_moved": round(ratio * patches), "patches": patches}
+    records = [Record("eval accuracy", conditions, {**found[None], **counts})]
+    for ratio in options.ratios:
         more: dict[str, Scalar] = {"ratio": ratio, "draws": options.draws}
+        values = {**found[ratio], "patches_moved": round(ratio * patches), "patches": patches}
         records.append(Record("eval jigsaw", {**conditions, **more}, {**values, **counts}))
     return records
 
@@ -224,8 +209,7 @@ def to_differences(
 ) -> list[Record]:
     """Other minus first on the same images and jigsaws: a record for each value and ratio."""
     both = first.readable & other.readable
-    means = [_means(Rows(both, rows.values), options) for rows in (first, other)]
-    top1, _, *jigsaws = estimates(means[1] - means[0])
+    before, after = (_means(Rows(both, rows.values), options) for rows in (first, other))
     conditions = {
         **other_conditions,
         "than": first_conditions["model"],
@@ -237,29 +221,24 @@ def to_differences(
         "draws": options.draws,
         "images": len(both),
     }
-    named: list[tuple[str, float | None, Estimate]] = [("top1", None, top1.scaled(100.0))]
-    for place, estimate in enumerate(jigsaws):
-        name, factor = JIGSAW_VALUES[place % len(JIGSAW_VALUES)]
-        ratio = options.ratios[place // len(JIGSAW_VALUES)]
-        named.append((name, ratio, estimate.scaled(factor)))
     return [
         Record(
             "eval difference",
             {**conditions, "value": name, "ratio": ratio},
-            dict(estimate.values("difference")),
+            estimate.scaled(1 if name == "diff_norm" else 100).values("difference"),
         )
-        for name, ratio, estimate in named
+        for (name, ratio), estimate in zip(
+            _columns(options), estimates(after - before), strict=True
+        )
+        if name != "top5"
     ]
 
 
 def _notes(records: Sequence[Record]) -> list[str]:
     still = [
-        record.conditions
+        f"note: at a ratio of {record.conditions['ratio']:g} no patch of "
+        f"{record.conditions['model']} moves: its grid is too coarse"
         for record in records
         if record.values.get("patches_moved") == 0 and record.conditions["ratio"]
     ]
-    return [
-        f"note: at a ratio of {first['ratio']:g} no patch of {first['model']} moves: its grid is "
-        "too coarse"
-        for first in still[:1]
-    ]
+    return still[:1]

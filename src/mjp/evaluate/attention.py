@@ -1,8 +1,9 @@
 """Maps of the last self-attention: how much the class token looks at each patch, in each head."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from mjp.jigsaw import PatchGrid
 from mjp.models.opening import open_models
 from mjp.models.subject import Subject
 
+Looks = dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
+"""By model and name: a picture as the model was shown it, in [0, 1], and the maps of its heads."""
+
 
 def run_attention(options: ProbeAttentionOptions) -> None:
     """`mjp probe attention`: looks, draws, prints how widely each model looks."""
@@ -33,25 +37,36 @@ def run_attention(options: ProbeAttentionOptions) -> None:
             last_attention(model)  # Raises for models without a global one.
             subject = Subject.of(label, model, size=options.size, crop=options.crop)
             subjects.append(subject.on(run.device))
-        looks: dict[str, dict[str, Look]] = {subject.label: {} for subject in subjects}
-        with run.progress("looking", len(files)) as advance:
-            for name, file in zip(_names(files), files, strict=True):
-                picture = _read(file)
-                for subject in subjects:
-                    looks[subject.label][name] = _look(subject, picture, run.device)
-                advance(1)
-        records = [
-            _record(subject, options.images, name, look.maps)
-            for subject in subjects
-            for name, look in looks[subject.label].items()
-        ]
-        finish(
-            run,
-            options,
-            run.write(*records),
-            PROBED_ATTENTION,
-            draw=lambda: _draw(run, looks),
-        )
+        pictures = dict(zip(_names(files), map(_read, files), strict=True))
+        looks: Looks = {}
+        records = []
+        with run.progress("looking", len(subjects) * len(pictures)) as advance:
+            for subject in subjects:
+                shown = looks[subject.label] = {}
+                grid = attention_grid(subject.model, subject.view.size)
+                for name, picture in pictures.items():
+                    levels = torch.as_tensor(subject.view.transform()(picture))
+                    images = subject.normalized(levels[None].to(run.device))
+                    maps = attention_maps(subject.model, images, grid)
+                    pixels = levels.permute(1, 2, 0).numpy() / 255
+                    shown[name] = pixels, maps.heads[0].cpu().numpy()
+                    records.append(_record(subject, options.images, name, maps))
+                    advance(1)
+        draw = partial(_draw, run, looks)
+        finish(run, options, run.write(*records), PROBED_ATTENTION, draw=draw)
+
+
+def _draw(run: Run, looks: Looks) -> list[Path]:
+    from mjp.report.probes import draw_heads, draw_overview
+
+    paths = draw_overview(looks, run.out)
+    names = list(next(iter(looks.values())))
+    with run.progress("drawing", len(names)) as advance:
+        for name in names:
+            heads = {label: shown[name] for label, shown in looks.items()}
+            paths += draw_heads(name, heads, run.out)
+            advance(1)
+    return paths
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +81,6 @@ class AttentionMaps:
 
     heads: Float[Tensor, "batch heads rows cols"]
     query: str
-
-    @property
-    def mean(self) -> Float[Tensor, "batch rows cols"]:
-        """The mean over the heads."""
-        return self.heads.mean(dim=1)
 
     def spread(self) -> Float[Tensor, "batch heads"]:
         """How many patches each head looks at, in effect: the exponential of its entropy."""
@@ -162,22 +172,6 @@ def _watched(attention: Any) -> Iterator[list[Tensor]]:
             attention.fused_attn = fused
 
 
-@dataclass(frozen=True, eq=False)
-class Look:
-    """A picture as a model was shown it, in [0, 1], and where the model looked."""
-
-    picture: Float[np.ndarray, "height width 3"]
-    maps: AttentionMaps
-
-
-def _look(subject: Subject, picture: Image.Image, device: torch.device) -> Look:
-    levels = torch.as_tensor(subject.view.transform()(picture))
-    images = subject.normalized(levels[None].to(device))
-    grid = attention_grid(subject.model, subject.view.size)
-    shown = levels.permute(1, 2, 0).numpy() / 255
-    return Look(shown, attention_maps(subject.model, images, grid))
-
-
 def _record(subject: Subject, where: Path, name: str, maps: AttentionMaps) -> Record:
     heads = maps.heads[0]
     conditions: dict[str, Scalar] = {
@@ -194,30 +188,6 @@ def _record(subject: Subject, where: Path, name: str, maps: AttentionMaps) -> Re
     for number, spread in enumerate(maps.spread()[0].tolist(), 1):
         values[f"patches_seen_by_head_{number}"] = spread
     return Record("probe attention", conditions, values)
-
-
-def _draw(run: Run, looks: Mapping[str, Mapping[str, Look]]) -> list[Path]:
-    from mjp.report.probes import draw_heads, draw_overview
-
-    pictures = {
-        label: {name: look.picture for name, look in named.items()}
-        for label, named in looks.items()
-    }
-    means = {
-        label: {name: look.maps.mean[0].cpu().numpy() for name, look in named.items()}
-        for label, named in looks.items()
-    }
-    paths = draw_overview(pictures, means, run.out)
-    names = list(next(iter(looks.values())))
-    with run.progress("drawing", len(names)) as advance:
-        for name in names:
-            shown = {label: named[name].picture for label, named in looks.items()}
-            heads = {
-                label: named[name].maps.heads[0].cpu().numpy() for label, named in looks.items()
-            }
-            paths += draw_heads(name, shown, heads, run.out, f"attention-{name}")
-            advance(1)
-    return paths
 
 
 def _pictures(where: Path) -> list[Path]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import Tensor
 
 from mjp.core.errors import DataError
@@ -19,11 +20,10 @@ from mjp.core.statistics import LEVEL, estimates
 from mjp.data.decoding import BLOCK, Block
 from mjp.data.opening import open_images
 from mjp.data.source import Source, of_classes
-from mjp.evaluate import metrics
 from mjp.evaluate.config import EvalNaturalOptions, EvalOutliersOptions, EvaluationOptions
 from mjp.evaluate.evaluation import (
     Advance,
-    batch_size,
+    Rows,
     conditions_of,
     evaluation,
     finish,
@@ -37,6 +37,8 @@ from mjp.models.subject import Subject
 
 Subset = Literal["imagenet_a", "imagenet_o"]
 INTERVAL_RESAMPLES = 500
+CALIBRATION_BIN = 100
+"""Images in a bin of the calibration error, as in ImageNet-A's own evaluation."""
 
 
 def run_natural(options: EvalNaturalOptions) -> None:
@@ -51,27 +53,22 @@ def run_natural(options: EvalNaturalOptions) -> None:
                 f"{source.name} has classes that are none of ImageNet-A's 200: "
                 f"{', '.join(strange[:5])}; its folders are named by WordNet numbers"
             )
-        answers = answer(run, subjects, source, options, "imagenet_a", "ImageNet-A")
+        rows = answer(run, subjects, source, options, "imagenet_a", "ImageNet-A")
+        answers = {subject.label: rows[subject.label].read() for subject in subjects}
         records = [
             Record(
                 "eval imagenet-a",
                 conditions_of(subject, source.name, options),
                 {
-                    **natural_values(given.confidence, given.correct, options.seed),
-                    "unreadable": given.unreadable,
+                    **natural_values(answers[subject.label], options.seed),
+                    "unreadable": rows[subject.label].unreadable,
                 },
             )
             for subject in subjects
-            for given in [answers[subject.label]]
         ]
-        drawn = {label: (given.confidence, given.correct) for label, given in answers.items()}
-        finish(
-            run,
-            options,
-            run.write(*records),
-            FOOLING,
-            draw=lambda: draw_response_rates(drawn, run.out),
-        )
+        drawn = {label: (read[:, 0], read[:, 1]) for label, read in answers.items()}
+        draw = partial(draw_response_rates, drawn, run.out)
+        finish(run, options, run.write(*records), FOOLING, draw=draw)
 
 
 def run_outliers(options: EvalOutliersOptions) -> None:
@@ -88,41 +85,26 @@ def run_outliers(options: EvalOutliersOptions) -> None:
         inliers = some_of(known, options)
         odd = answer(run, subjects, outliers, options, "imagenet_o", "ImageNet-O", labelled=False)
         usual = answer(run, subjects, inliers, options, "imagenet_o", "ImageNet, same classes")
-        confidences = {label: (odd[label].confidence, usual[label].confidence) for label in odd}
-        records = [
-            Record(
-                "eval imagenet-o",
-                {**conditions_of(subject, outliers.name, options), "inliers": inliers.name},
-                {
-                    **outlier_values(*confidences[subject.label], options.seed),
-                    "inlier_accuracy": 100 * float(usual[subject.label].correct.mean()),
-                    "unreadable": odd[subject.label].unreadable + usual[subject.label].unreadable,
-                },
-            )
-            for subject in subjects
-        ]
-        finish(
-            run,
-            options,
-            run.write(*records),
-            UNKNOWN,
-            draw=lambda: draw_outliers(confidences, run.out),
-        )
+        records, drawn = [], {}
+        for subject in subjects:
+            strange, read = (rows[subject.label].read() for rows in (odd, usual))
+            drawn[subject.label] = strange[:, 0], read[:, 0]
+            conditions = conditions_of(subject, outliers.name, options)
+            values = {
+                **outlier_values(*drawn[subject.label], options.seed),
+                "inlier_accuracy": 100 * float(read[:, 1].mean()),
+                "unreadable": odd[subject.label].unreadable + usual[subject.label].unreadable,
+            }
+            conditions["inliers"] = inliers.name
+            records.append(Record("eval imagenet-o", conditions, values))
+        draw = partial(draw_outliers, drawn, run.out)
+        finish(run, options, run.write(*records), UNKNOWN, draw=draw)
 
 
 @cache
 def subset_classes(subset: Subset) -> tuple[str, ...]:
     """The WordNet numbers of the 200 classes of ImageNet-A or ImageNet-O, in order."""
     return tuple((files("mjp.evaluate") / f"{subset}.txt").read_text(encoding="utf-8").split())
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """How sure a model is of each image that was read, and whether it is right."""
-
-    confidence: Float[np.ndarray, " images"]
-    correct: Bool[np.ndarray, " images"]
-    unreadable: int = 0
 
 
 def answer(
@@ -134,27 +116,23 @@ def answer(
     what: str,
     *,
     labelled: bool = True,
-) -> dict[str, Answers]:
+) -> dict[str, Rows]:
     """What each model answers, among the 200 classes of a subset.
 
     Args:
         labelled: False where the images' labels mean nothing.
     """
 
-    def scorer(subject: Subject) -> ConfidenceScorer:
+    def scorer(subject: Subject, batch: int) -> ConfidenceScorer:
         competing = class_outputs(subject.model, subset_classes(subset), f"{what}'s list")
         places = torch.full((len(source.classes),), -1)
         if labelled:
             outputs = class_outputs(subject.model, source.classes, source.name)
             places = places_among(outputs, competing)
-        batch = batch_size(run, options)
         return ConfidenceScorer(subject, competing.to(run.device), places.to(run.device), batch)
 
-    answers = {}
-    for subject, rows in measure(run, subjects, source, options, what, scorer):
-        confidence, correct = rows.read().T
-        answers[subject.label] = Answers(confidence, correct > 0, rows.unreadable)
-    return {subject.label: answers[subject.label] for subject in subjects}
+    scored = measure(run, subjects, source, options, what, scorer)
+    return {subject.label: rows for subject, rows in scored}
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,77 +168,93 @@ def places_among(
     return torch.where(equal.any(dim=1), equal.int().argmax(dim=1), -1)
 
 
-def natural_values(
-    confidence: Float[np.ndarray, " images"], correct: Bool[np.ndarray, " images"], seed: int
-) -> dict[str, Scalar]:
-    """Accuracy, AURRA and calibration error in percent, with 95 % intervals."""
+def natural_values(answers: Float[np.ndarray, "images 2"], seed: int) -> dict[str, Scalar]:
+    """Accuracy, AURRA and calibration error in percent, with 95 % intervals.
 
-    def measured(rows: np.ndarray) -> tuple[float, ...]:
-        chosen = confidence[rows], correct[rows]
-        return (
-            100 * metrics.response_rate_accuracy(*chosen),
-            100 * metrics.calibration_error(*chosen),
-        )
+    Args:
+        answers: of each image, the confidence, and 1 where it is right, else 0.
+    """
 
-    accuracy = estimates(correct.astype(float)[:, None])[0]
-    values: dict[str, Scalar] = {
-        **accuracy.percent().values("accuracy"),
-        "images": len(correct),
-    }
-    resampled = _resampled(("aurra", "calibration_error"), measured, (len(correct),), seed)
+    def measured(rows: np.ndarray) -> dict[str, float]:
+        return {
+            "aurra": 100 * response_rate_accuracy(*rows.T),
+            "calibration_error": 100 * calibration_error(*rows.T),
+        }
+
+    accuracy = estimates(answers[:, 1:])[0].percent()
+    values = _resampled(measured, [answers], seed)
     # Resampling adds noise, which a distance only grows by: the interval is that of the growth,
     # turned around (the basic bootstrap).
-    point, low, high = (resampled[f"calibration_error{end}"] for end in ("", "_low", "_high"))
-    resampled["calibration_error_low"] = max(0.0, 2 * point - high)
-    resampled["calibration_error_high"] = max(point, 2 * point - low)
-    return {**values, **resampled}
+    point, low, high = (values[f"calibration_error{end}"] for end in ("", "_low", "_high"))
+    values["calibration_error_low"] = max(0.0, 2 * point - high)
+    values["calibration_error_high"] = max(point, 2 * point - low)
+    return {**accuracy.values("accuracy"), "images": len(answers), **values}
 
 
 def outlier_values(
     outliers: Float[np.ndarray, " outliers"], inliers: Float[np.ndarray, " inliers"], seed: int
 ) -> dict[str, Scalar]:
-    """AUPR, AUROC and FPR95 in percent, of the negative confidence as the score of an outlier."""
+    """AUPR, AUROC and FPR95 in percent, of the negative confidence as the score of an outlier.
 
-    def measured(rows: np.ndarray) -> tuple[float, ...]:
-        scores = (
-            -outliers[rows[rows < len(outliers)]],
-            -inliers[rows[rows >= len(outliers)] - len(outliers)],
-        )
-        return (
-            100 * metrics.average_precision(*scores),
-            100 * metrics.area_under_roc(*scores),
-            100 * metrics.false_alarm_rate(*scores),
-        )
+    FPR95 is the share of inliers taken for outliers by the first threshold that finds 95 % of the
+    outliers.
+    """
 
-    sizes = (len(outliers), len(inliers))
-    values: dict[str, Scalar] = {"outliers": sizes[0], "inliers": sizes[1]}
-    return {**values, **_resampled(("aupr", "auroc", "fpr95"), measured, sizes, seed)}
+    def measured(outliers: np.ndarray, inliers: np.ndarray) -> dict[str, float]:
+        labels = np.repeat((1, 0), (len(outliers), len(inliers)))
+        scores = -np.concatenate((outliers, inliers))
+        false, true, _ = roc_curve(labels, scores, drop_intermediate=False)
+        return {
+            "aupr": 100 * average_precision_score(labels, scores),
+            "auroc": 100 * roc_auc_score(labels, scores),
+            "fpr95": 100 * false[np.argmax(true >= 0.95)],
+        }
+
+    values = _resampled(measured, [outliers, inliers], seed)
+    return {"outliers": len(outliers), "inliers": len(inliers), **values}
+
+
+def response_rate_accuracy(
+    confidence: Float[np.ndarray, " images"], correct: Float[np.ndarray, " images"]
+) -> float:
+    """AURRA: accuracy among the k most confident answers, averaged over all k.
+
+    Equally confident answers count as answered in random order.
+    """
+    _, ties, counts = np.unique(-confidence, return_inverse=True, return_counts=True)
+    expected = np.repeat(np.bincount(ties, correct) / counts, counts)
+    return float(np.mean(np.cumsum(expected) / np.arange(1, len(correct) + 1)))
+
+
+def calibration_error(
+    confidence: Float[np.ndarray, " images"],
+    correct: Float[np.ndarray, " images"],
+    bin_size: int = CALIBRATION_BIN,
+) -> float:
+    """RMS distance between confidence and accuracy, over bins of equally many images.
+
+    The last bin takes what is left over. (The code published with ImageNet-A leaves the last bin,
+    that of the most confident answers, out.)
+    """
+    order = np.argsort(confidence, kind="stable")
+    edges = bin_size * np.arange(max(1, len(order) // bin_size))
+    sizes = np.diff([*edges, len(order)])
+    gaps = np.add.reduceat((confidence - correct)[order], edges) / sizes
+    return float(np.sqrt(np.sum(sizes * gaps**2) / len(order)))
 
 
 def _resampled(
-    names: tuple[str, ...],
-    measured: Callable[[np.ndarray], tuple[float, ...]],
-    sizes: tuple[int, ...],
-    seed: int,
+    measured: Callable[..., dict[str, float]], groups: Sequence[np.ndarray], seed: int
 ) -> dict[str, float]:
-    """Each value, and its interval over resampled images; each kind of image among its own."""
-    starts = np.cumsum((0, *sizes))
+    """Each value, and its interval over resampled images; each group's among their own."""
     rng = np.random.default_rng(seed_for(seed, "bootstrap"))
-    point = measured(np.arange(starts[-1]))
-    drawn = [
-        measured(
-            np.concatenate(
-                [
-                    start + rng.integers(size, size=size)
-                    for start, size in zip(starts[:-1], sizes, strict=True)
-                ]
-            )
-        )
-        for _ in range(INTERVAL_RESAMPLES)
-    ]
+    drawn = []
+    for _ in range(INTERVAL_RESAMPLES):
+        images = [group[rng.integers(len(group), size=len(group))] for group in groups]
+        drawn.append(list(measured(*images).values()))
     tail = (1 - LEVEL) / 2
-    low, high = np.quantile(np.array(drawn), [tail, 1 - tail], axis=0)
+    ends = np.quantile(drawn, [tail, 1 - tail], axis=0)
     values: dict[str, float] = {}
-    for name, value, lowest, highest in zip(names, point, low, high, strict=True):
-        values |= {name: value, f"{name}_low": float(lowest), f"{name}_high": float(highest)}
+    for (name, value), low, high in zip(measured(*groups).items(), *ends, strict=True):
+        values |= {name: float(value), f"{name}_low": float(low), f"{name}_high": float(high)}
     return values

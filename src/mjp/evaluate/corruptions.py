@@ -1,13 +1,14 @@
 """Errors under corruption: ImageNet-C, from its files or made of clean images on the way."""
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int64
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
@@ -30,7 +31,6 @@ from mjp.data.source import FolderSource, Source
 from mjp.evaluate.config import EvalCorruptionsOptions
 from mjp.evaluate.evaluation import (
     Advance,
-    batch_size,
     conditions_of,
     evaluation,
     finish,
@@ -38,28 +38,77 @@ from mjp.evaluate.evaluation import (
     open_source,
     some_of,
 )
-from mjp.evaluate.metrics import ALEXNET_ERRORS, mean_corruption_error
 from mjp.evaluate.tables import CORRUPTED
 from mjp.models.facts import class_outputs
 from mjp.models.subject import Subject, by_view
 
-NAN = float("nan")
 CLEAN = "clean"
 """Stands for no corruption."""
 
+ALEXNET_ERRORS: Mapping[str, float] = MappingProxyType(
+    {
+        "gaussian_noise": 0.886428,
+        "shot_noise": 0.894468,
+        "impulse_noise": 0.922640,
+        "defocus_blur": 0.819880,
+        "glass_blur": 0.826268,
+        "motion_blur": 0.785948,
+        "zoom_blur": 0.798360,
+        "snow": 0.866816,
+        "frost": 0.826572,
+        "fog": 0.819324,
+        "brightness": 0.564592,
+        "contrast": 0.853204,
+        "elastic_transform": 0.646056,
+        "pixelate": 0.717840,
+        "jpeg_compression": 0.606500,
+    }
+)
+"""AlexNet's top-1 error on ImageNet-C, the mean over five severities of each corruption."""
+
 
 def run_corruptions(options: EvalCorruptionsOptions) -> None:
-    """`mjp eval corruptions`: measures one corruption after another, prints, draws."""
+    """`mjp eval corruptions`: measures one corruption after another, prints, draws.
+
+    The record of each corruption is written as soon as it is measured.
+    """
     names = _names(options)
     prepared = find_prepared(Path(options.data).expanduser())
     if prepared and options.crop is None:
         options = replace(options, crop=1.0)  # Its files are cropped already.
     with evaluation(options) as (run, subjects):
         if prepared:
-            sets = _prepared_sets(names, prepared, options)
+            made_of, sets = None, _prepared_sets(names, prepared, options)
         else:
-            sets = _made_sets(names, options, subjects)
-        records = evaluate_corruptions(run, subjects, sets, options)
+            made_of = open_source(options)
+            sets = _made_sets(names, made_of, options, subjects)
+        conditions = {subject.label: _conditions(subject, options, made_of) for subject in subjects}
+        outcomes: dict[str, dict[str, Outcome]] = {label: {} for label in conditions}
+        records = []
+        for name, images in sets.items():
+            files = {label: _outcome_file(name, each) for label, each in conditions.items()}
+            known = {}
+            if options.resume and run.leads:
+                kept = {label: _read(run.out / file) for label, file in files.items()}
+                known = {label: outcome for label, outcome in kept.items() if outcome is not None}
+            # All processes measure what the leading one lacks.
+            missing = run.team.gathered([*(files.keys() - known)] if run.leads else [])
+            measured = _measure(run, [s for s in subjects if s.label in missing], images, options)
+            for label in files if run.leads else ():
+                outcome = outcomes[label][name] = known.get(label) or measured[label]
+                if label in measured:
+                    with run.file(files[label]) as part:
+                        save_file(outcome.tensors(), part)
+                if name != CLEAN:
+                    record = corruption_record(name, outcome, conditions[label])
+                    written = None if label in measured else run.done(record.key())
+                    records.append(written or run.write(record)[0])
+        if run.leads:
+            summaries = [
+                summary_record(outcomes[label], conditions[label], paired=made_of is not None)
+                for label in conditions
+            ]
+            records += run.write(*summaries)
         finish(run, options, records, CORRUPTED)
 
 
@@ -102,41 +151,28 @@ class Outcome:
             return None
         return np.stack(self.wrong, axis=1).mean(axis=1)
 
+    def tensors(self) -> dict[str, np.ndarray]:
+        """The outcome as a file keeps it."""
+        wrong = {str(place): each.astype(np.uint8) for place, each in enumerate(self.wrong)}
+        return {**wrong, "unreadable": np.array([self.unreadable])}
 
-def evaluate_corruptions(
-    run: Run,
-    subjects: Sequence[Subject],
-    sets: Mapping[str, Sequence[ImageSet]],
-    options: EvalCorruptionsOptions,
-) -> list[Record]:
-    """The records of each corruption, written as soon as it is measured, and of all together.
 
-    Args:
-        sets: the images of each corruption; those of `CLEAN` are the same ones, untouched.
-    """
-    made = CLEAN in sets
-    data = sets[CLEAN][0].source if made else None
-    conditions = {subject.label: _conditions(subject, options, data) for subject in subjects}
-    outcomes: dict[str, dict[str, Outcome]] = {subject.label: {} for subject in subjects}
-    records = []
-    for name, images in sets.items():
-        known = _known(run, name, conditions) if options.resume else {}
-        missing = _agreed(run, [s for s in subjects if s.label not in known], subjects)
-        measured = _measure(run, missing, images, options)
-        for label, outcome in {**known, **measured}.items() if run.leads else ():
-            outcomes[label][name] = outcome
-            if label in measured:
-                _keep(run, name, conditions[label], outcome)
-            if name != CLEAN:
-                record = corruption_record(name, outcome, conditions[label])
-                written = None if label in measured else run.done(record.key())
-                records.append(written or run.write(record)[0])
-    summaries = [
-        summary_record(outcomes[label], conditions[label], paired=made)
-        for label in outcomes
-        if run.leads
-    ]
-    return [*records, *run.write(*summaries)]
+def _outcome_file(name: str, conditions: Mapping[str, Scalar]) -> str:
+    """The same for the same weights under the same conditions, whatever the model is called."""
+    key = Record(name, {**conditions, "model": None}, {}).key()
+    digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+    return f"corruptions/{name}-{digest}.safetensors"
+
+
+def _read(file: Path) -> Outcome | None:
+    """What an earlier run measured; None where there is no such file."""
+    try:
+        tensors = load_file(file)
+    except (OSError, SafetensorError):
+        return None
+    unreadable = int(tensors.pop("unreadable")[0])
+    wrong = tuple(tensors[str(place)].astype(float) for place in range(len(tensors)))
+    return Outcome(wrong, unreadable)
 
 
 def _names(options: EvalCorruptionsOptions) -> tuple[str, ...]:
@@ -173,27 +209,29 @@ def _prepared_sets(
 
 
 def _made_sets(
-    names: Sequence[str], options: EvalCorruptionsOptions, subjects: Sequence[Subject]
+    names: Sequence[str],
+    source: Source,
+    options: EvalCorruptionsOptions,
+    subjects: Sequence[Subject],
 ) -> dict[str, list[ImageSet]]:
     """Clean images, and the corruptions that are made of them."""
-    source = open_source(options)
     views = by_view(subjects)
     if options.keep is not None and len(views) > 1:
         raise ConfigError("--keep writes images of one size; evaluate models of one size")
-    for view in views:
-        _decoder(names[0], source, options, view)  # Raises where the images are too small.
     sets = {CLEAN: [ImageSet(source, "clean images")]}
     for name in names:
-        decoder = partial(_decoder, name, source, options)
+        decoder = partial(
+            CorruptingDecoder,
+            source,
+            corruption=name,
+            seed=options.seed,
+            quality=options.jpeg or None,
+            keep=options.keep,
+        )
         sets[name] = [ImageSet(source, name.replace("_", " "), len(SEVERITIES), decoder)]
+    for view in views:
+        decoder(view)  # Raises where the images are too small.
     return sets
-
-
-def _decoder(
-    name: str, source: Source, options: EvalCorruptionsOptions, view: View
-) -> CorruptingDecoder:
-    quality = options.jpeg or None
-    return CorruptingDecoder(source, view, name, options.seed, quality=quality, keep=options.keep)
 
 
 def _conditions(
@@ -253,19 +291,13 @@ def _measure(
     outcomes = {subject.label: Outcome() for subject in subjects}
     for images in sets if subjects else ():
 
-        def scorer(subject: Subject, images: ImageSet = images) -> ErrorScorer:
+        def scorer(subject: Subject, batch: int, images: ImageSet = images) -> ErrorScorer:
             outputs = class_outputs(subject.model, images.source.classes, images.source.name)
-            return ErrorScorer(
-                subject,
-                images.versions,
-                outputs.to(run.device),
-                batch_size(run, options),
-                options.among == "data",
-            )
+            outputs = outputs.to(run.device)
+            return ErrorScorer(subject, images.versions, outputs, batch, options.among == "data")
 
-        for subject, rows in measure(
-            run, subjects, images.source, options, images.what, scorer, images.decoder
-        ):
+        scored = measure(run, subjects, images.source, options, images.what, scorer, images.decoder)
+        for subject, rows in scored:
             before = outcomes[subject.label]
             outcomes[subject.label] = Outcome(
                 (*before.wrong, *rows.read().T), before.unreadable + rows.unreadable
@@ -273,54 +305,13 @@ def _measure(
     return outcomes
 
 
-def _agreed(run: Run, missing: Sequence[Subject], subjects: Sequence[Subject]) -> list[Subject]:
-    """Those that the leading process misses: all processes measure the same."""
-    flags = [float(run.leads and subject in missing) for subject in subjects]
-    total = run.team.total(torch.tensor(flags, device=run.device)).tolist()
-    return [subject for subject, flag in zip(subjects, total, strict=True) if flag]
-
-
-def _outcome_file(name: str, conditions: Mapping[str, Scalar]) -> str:
-    """The same for the same weights under the same conditions, whatever the model is called."""
-    key = Record(name, {**conditions, "model": None}, {}).key()
-    digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
-    return f"corruptions/{name}-{digest}.safetensors"
-
-
-def _keep(run: Run, name: str, conditions: Mapping[str, Scalar], outcome: Outcome) -> None:
-    tensors = {str(n): wrong.astype(np.uint8) for n, wrong in enumerate(outcome.wrong)}
-    with run.file(_outcome_file(name, conditions)) as part:
-        save_file({**tensors, "unreadable": np.array([outcome.unreadable])}, part)
-
-
-def _known(
-    run: Run, name: str, conditions: Mapping[str, Mapping[str, Scalar]]
-) -> dict[str, Outcome]:
-    """What an earlier run in the folder found, of each model that it measured."""
-    found = {}
-    for label, facts in conditions.items():
-        try:
-            tensors = load_file(run.out / _outcome_file(name, facts))
-            unreadable = int(tensors.pop("unreadable")[0])
-        except (OSError, SafetensorError, KeyError):
-            continue
-        wrong = tuple(tensors[str(place)].astype(float) for place in range(len(tensors)))
-        found[label] = Outcome(wrong, unreadable)
-    return found
-
-
 def corruption_record(name: str, outcome: Outcome, conditions: Mapping[str, Scalar]) -> Record:
     """Errors in percent; over AlexNet's where the classes are ImageNet's."""
-    by_image = outcome.by_image()
-    mean = Estimate(float(np.mean(outcome.errors)), NAN, NAN)
-    if by_image is not None:
-        mean = estimates(by_image[:, None])[0]
+    errors = [100 * error for error in outcome.errors]
     alexnet = ALEXNET_ERRORS.get(name) if conditions.get("imagenet") else None
+    mean = _mean([outcome])
     values: dict[str, Scalar] = {
-        **{
-            f"error_{severity}": 100 * error
-            for severity, error in zip(SEVERITIES, outcome.errors, strict=True)
-        },
+        **{f"error_{severity}": e for severity, e in zip(SEVERITIES, errors, strict=True)},
         **mean.percent().values("error"),
         "images": len(outcome.wrong[0]),
         "unreadable": outcome.unreadable,
@@ -344,26 +335,27 @@ def summary_record(
         "corruptions": len(outcomes.keys() - {CLEAN}),
     }
     if outcomes.keys() >= set(CORRUPTIONS):
-        errors = {name: outcomes[name].errors for name in CORRUPTIONS}
-        images = [outcomes[name].by_image() if paired else None for name in CORRUPTIONS]
-        plain = float(np.mean([np.mean(each) for each in errors.values()]))
-        values |= _estimate(plain, images).percent().values("mean_error")
+        all_of_them = [outcomes[name] for name in CORRUPTIONS]
+        values |= _mean(all_of_them, paired=paired).percent().values("mean_error")
         if conditions.get("imagenet"):
             alexnet = [ALEXNET_ERRORS[name] for name in CORRUPTIONS]
-            mce = _estimate(mean_corruption_error(errors), images, alexnet)
-            values |= mce.scaled(100.0).values("mce")
+            values |= _mean(all_of_them, alexnet, paired=paired).scaled(100).values("mce")
     return Record("eval corruption summary", dict(conditions), values)
 
 
-def _estimate(
-    point: float,
-    images: Sequence[Float[np.ndarray, " images"] | None],
-    divisors: Sequence[float] = (1.0,) * len(CORRUPTIONS),
+def _mean(
+    outcomes: Sequence[Outcome], divisors: Sequence[float] = (), *, paired: bool = True
 ) -> Estimate:
-    """A mean over corruptions, each divided by its divisor; its interval, where all are of the same
-    images."""
-    rows = [row / by for row, by in zip(images, divisors, strict=True) if row is not None]
-    if len(rows) < len(images):
-        return Estimate(point, NAN, NAN)
-    found = estimates(np.mean(rows, axis=0)[:, None])[0]
-    return Estimate(point, found.low, found.high)
+    """The mean over corruptions of each one's error over its divisor; its interval, where all are
+    of the same images."""
+    divisors = divisors or [1.0] * len(outcomes)
+    pairs = list(zip(outcomes, divisors, strict=True))
+    point = float(np.mean([np.mean(outcome.errors) / divisor for outcome, divisor in pairs]))
+    rows = [
+        errors / divisor
+        for outcome, divisor in pairs
+        if paired and (errors := outcome.by_image()) is not None
+    ]
+    if len(rows) < len(outcomes):
+        return Estimate(point, math.nan, math.nan)
+    return replace(estimates(np.mean(rows, axis=0)[:, None])[0], mean=point)

@@ -15,7 +15,7 @@ from torch import Tensor
 from mjp.core.display import results
 from mjp.core.errors import DataError
 from mjp.core.precision import float32_precision
-from mjp.core.records import Record, Scalar
+from mjp.core.records import Record, Scalar, count_lines
 from mjp.core.run import Run
 from mjp.core.seeds import generator_for
 from mjp.core.team import Team
@@ -106,23 +106,13 @@ def evaluation(options: EvaluationOptions, **more: Any) -> Iterator[tuple[Run, l
     Args:
         more: how else the models are shown their images.
     """
+    more = {"size": options.size, "crop": options.crop, "precision": options.precision, **more}
     with Run.open(options.out, device=options.device, seed=options.seed) as run:
         if run.leads:
             (run.out / UNREADABLE).unlink(missing_ok=True)
-        yield (
-            run,
-            [
-                Subject.of(
-                    label,
-                    model,
-                    size=options.size,
-                    crop=options.crop,
-                    precision=options.precision,
-                    **more,
-                ).on(run.device, compiled=options.compile)
-                for label, model in open_models(options.model, options.size).items()
-            ],
-        )
+        models = open_models(options.model, options.size)
+        subjects = [Subject.of(label, model, **more) for label, model in models.items()]
+        yield run, [subject.on(run.device, compiled=options.compile) for subject in subjects]
 
 
 def open_source(options: EvaluationOptions) -> Source:
@@ -135,19 +125,10 @@ def some_of(source: Source, options: EvaluationOptions) -> Source:
     return drawn(source, options.images, generator_for(options.seed, "images"))
 
 
-def batch_size(run: Run, options: EvaluationOptions) -> int:
-    """Most images in a forward pass."""
-    return options.batch or (256 if run.device.type == "cuda" else 32)
-
-
 def conditions_of(subject: Subject, data: str, options: EvaluationOptions) -> dict[str, Scalar]:
     """What decides a model's numbers on this data."""
-    return {
-        "data": data,
-        "images_asked": options.images,
-        "seed": options.seed,
-        **subject.facts(),
-    }
+    asked = {"data": data, "images_asked": options.images, "seed": options.seed}
+    return {**asked, **subject.facts()}
 
 
 def measure(
@@ -156,41 +137,34 @@ def measure(
     source: Source,
     options: EvaluationOptions,
     what: str,
-    scorer: Callable[[Subject], Scorer],
+    scorer: Callable[[Subject, int], Scorer],
     decoder: Callable[[View], Decoder] | None = None,
 ) -> Iterator[tuple[Subject, Rows]]:
     """Shows all images to all models; yields what came out as soon as a model has seen everything.
 
     Args:
         what: what is going on, in words.
+        scorer: makes the scorer of a model; its second argument is the most images in a forward
+            pass.
         decoder: makes what is shown of a picture; by default the picture itself.
     """
-    scorers = {subject.label: scorer(subject) for subject in subjects}
+    batch = options.batch or (256 if run.device.type == "cuda" else 32)
+    scorers = {subject.label: scorer(subject, batch) for subject in subjects}
     decode = decoder or (lambda view: Decoder(source, view.transform(), 0, replace=False))
+    workers = worker_count(options.workers)
     for view, group in by_view(subjects).items():
         chosen = [scorers[subject.label] for subject in group]
-        blocks = Reader(
-            source,
-            decode(view),
-            run.team,
-            worker_count(options.workers),
-            skip_corrupt=options.skip_corrupt,
-        )
+        blocks = Reader(source, decode(view), run.team, workers, skip_corrupt=options.skip_corrupt)
         total = blocks.own_images * sum(each.passes for each in chosen)
         with float32_precision(options.precision), run.progress(what, total) as advance:
             rows = gather(chosen, blocks, len(source), run.team, advance)
-        _list_unreadable(run, list(blocks.problems))
+        problems = run.team.gathered(list(blocks.problems))
+        if run.leads and problems:
+            file = run.out / UNREADABLE
+            known = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+            lines = dict.fromkeys([*known, *problems])
+            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         yield from zip(group, rows, strict=True)
-
-
-def _list_unreadable(run: Run, problems: list[str]) -> None:
-    problems = run.team.gathered(problems)
-    if not run.leads or not problems:
-        return
-    file = run.out / UNREADABLE
-    known = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    lines = dict.fromkeys([*known, *problems])
-    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def finish(
@@ -199,7 +173,7 @@ def finish(
     records: Sequence[Record],
     section: Section,
     notes: Sequence[str] = (),
-    draw: Callable[[], list[Path]] | None = None,
+    draw: Callable[[], list[Path]] = list,
 ) -> None:
     """Prints the tables, or for `--json` the records; last draws the figures.
 
@@ -209,8 +183,7 @@ def finish(
     """
     if not run.leads:
         return
-    if (run.out / UNREADABLE).exists():
-        count = len((run.out / UNREADABLE).read_text(encoding="utf-8").splitlines())
+    if count := count_lines(run.out / UNREADABLE):
         left_out = f"{count} images could not be read and were left out: {run.out / UNREADABLE}"
         notes = [*notes, left_out]
     for record in records if options.json else ():
@@ -221,8 +194,6 @@ def finish(
     for note in notes:
         print(note, file=sys.stderr if options.json else sys.stdout, flush=True)
     paths = [path for figure in section.figures for path in figure.draw(records, run.out)]
-    paths += draw() if draw else []
-    for path in () if options.json else paths:
-        print(f"figure: {path}")
+    paths += draw()
     if not options.json:
-        print(f"records: {run.records_file}")
+        print(*(f"figure: {path}" for path in paths), f"records: {run.records_file}", sep="\n")

@@ -2,17 +2,19 @@
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import KFold
+from sklearn.metrics.pairwise import cosine_similarity
+from sklearn.model_selection import KFold, cross_val_predict
 
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import check_count
 from mjp.core.records import Record, Scalar
 from mjp.core.run import Run
 from mjp.evaluate.config import ProbePositionsOptions
@@ -44,13 +46,8 @@ def run_positions(options: ProbePositionsOptions) -> None:
             for label, model in models.items():
                 records.append(_record(label, model, tables[label], grids[label], options))
                 advance(1)
-        finish(
-            run,
-            options,
-            run.write(*records),
-            PROBED_POSITIONS,
-            draw=lambda: _draw(run, tables, grids, options),
-        )
+        draw = partial(_draw, run, tables, grids, options)
+        finish(run, options, run.write(*records), PROBED_POSITIONS, draw=draw)
 
 
 def _record(
@@ -68,13 +65,15 @@ def _record(
         "unit_1d": "patches",
         "unit_2d": "cells of the grid",
     }
-    values: dict[str, Scalar] = {**regress(table, grid, seeds, options.folds)}
-    middle = np.abs(np.arange(grid.num_patches) - (grid.num_patches - 1) / 2).mean()
-    row, col = grid.coordinates().numpy().T
-    both = (np.abs(row - row.mean()).mean() + np.abs(col - col.mean()).mean()) / 2
-    values |= {"mae_1d_of_the_middle": float(middle), "mae_2d_of_the_middle": float(both)}
-    values |= spectrum_values(spectrum(table))
-    values["mean_norm"] = float(np.linalg.norm(table, axis=1).mean())
+    targets = _targets(grid)
+    number, row, col = np.abs(targets - targets.mean(axis=0)).mean(axis=0)
+    values: dict[str, Scalar] = {
+        **regress(table, grid, seeds, options.folds),
+        "mae_1d_of_the_middle": float(number),
+        "mae_2d_of_the_middle": float((row + col) / 2),
+        **spectrum_values(spectrum(table)),
+        "mean_norm": float(np.linalg.norm(table, axis=1).mean()),
+    }
     return Record("probe positions", conditions, values)
 
 
@@ -94,14 +93,19 @@ def _draw(
                 points = {}
                 for label, table in tables.items():
                     places = project(table, method, dimensions, options.seed)
-                    shape = (grids[label].rows, grids[label].cols, dimensions)
-                    points[label] = places.reshape(shape)
+                    points[label] = places.reshape(grids[label].rows, grids[label].cols, dimensions)
                     advance(1)
                 paths += draw_projections(points, method, run.out)
     maps = {label: similarity(table, grids[label]) for label, table in tables.items()}
     paths += draw_similarity(maps, run.out)
     shares = {label: spectrum(table) for label, table in tables.items()}
     return paths + draw_spectrum(shares, run.out)
+
+
+def _targets(grid: PatchGrid) -> Float[np.ndarray, "patches 3"]:
+    """Each patch's number, row and column."""
+    number = np.arange(grid.num_patches, dtype=np.float64)
+    return np.column_stack((number, grid.coordinates().double().numpy()))
 
 
 def regress(table: Embeddings, grid: PatchGrid, seeds: range, folds: int = 5) -> dict[str, float]:
@@ -111,34 +115,22 @@ def regress(table: Embeddings, grid: PatchGrid, seeds: range, folds: int = 5) ->
     `mae_1d` is of the patch's number (row times columns plus column), in patches; `mae_row` and
     `mae_col` of its row and its column, in cells of the grid; `mae_2d` averages over both.
     """
-    check_count("folds", folds, 2)
     if grid.num_patches < folds:
         raise ConfigError(f"{grid.num_patches} patches cannot be divided into {folds} folds")
     if not np.isfinite(table).all():
         raise ConfigError("the position table holds values that are not finite")
-    number = np.arange(grid.num_patches, dtype=np.float64)[:, None]
-    place = grid.coordinates().double().numpy()
-    target = np.concatenate([number, place], axis=1)
-    errors = np.array([_held_out_errors(table, target, folds, seed) for seed in seeds])
-    in_order, row, col = errors.T
-    columns = {"1d": in_order, "2d": (row + col) / 2, "row": row, "col": col}
+    targets = _targets(grid)
+    errors = []
+    for seed in seeds:
+        divided = KFold(folds, shuffle=True, random_state=seed % 2**32)
+        predicted = cross_val_predict(LinearRegression(), table, targets, cv=divided)
+        errors.append(np.abs(predicted - targets).mean(axis=0))
+    in_order, row, col = np.transpose(errors)
     values = {}
-    for name, column in columns.items():
+    for name, column in {"1d": in_order, "2d": (row + col) / 2, "row": row, "col": col}.items():
         values[f"mae_{name}"] = float(np.mean(column))
         values[f"mae_{name}_std"] = float(np.std(column, ddof=1)) if len(column) > 1 else 0.0
     return values
-
-
-def _held_out_errors(
-    table: Embeddings, target: Float[np.ndarray, "patches targets"], folds: int, seed: int
-) -> Float[np.ndarray, " targets"]:
-    predicted = np.empty_like(target)
-    divided = KFold(folds, shuffle=True, random_state=seed % 2**32)
-    for known, held_out in divided.split(table):
-        predicted[held_out] = (
-            LinearRegression().fit(table[known], target[known]).predict(table[held_out])
-        )
-    return np.abs(predicted - target).mean(axis=0)
 
 
 def project(
@@ -148,7 +140,8 @@ def project(
     if len(table) <= dimensions + 1:
         raise ConfigError(f"{len(table)} positions are too few for a picture in {dimensions}-D")
     if method == "pca":
-        return _principal(table)[0][:, :dimensions]
+        points: np.ndarray = PCA(dimensions, svd_solver="full").fit_transform(table)
+        return points
     from umap import UMAP
 
     threads = torch.get_num_threads()
@@ -169,16 +162,15 @@ def project(
 
 def similarity(table: Embeddings, grid: PatchGrid) -> Float[np.ndarray, "rows cols rows cols"]:
     """Cosine of the angle between each position's embedding and each other's."""
-    length = np.linalg.norm(table, axis=1, keepdims=True)
-    unit = table / np.where(length == 0, 1, length)
-    return (unit @ unit.T).reshape(grid.rows, grid.cols, grid.rows, grid.cols)
+    cosine: np.ndarray = cosine_similarity(table)
+    return cosine.reshape(grid.rows, grid.cols, grid.rows, grid.cols)
 
 
 def spectrum(table: Embeddings) -> Float[np.ndarray, " components"]:
     """The share of the embeddings' variance along each principal direction, largest first."""
-    power = _principal(table)[1] ** 2
-    total = power.sum()
-    return power / total if total > 0 else power
+    with np.errstate(invalid="ignore"):  # Of a table whose rows are all the same.
+        shares = PCA(svd_solver="full").fit(table).explained_variance_ratio_
+    return np.nan_to_num(shares)
 
 
 def spectrum_values(shares: Float[np.ndarray, " components"]) -> dict[str, Scalar]:
@@ -192,13 +184,3 @@ def spectrum_values(shares: Float[np.ndarray, " components"]) -> dict[str, Scala
         "directions_for_90_percent": int(np.searchsorted(np.cumsum(shares), 0.9) + 1),
         "effective_rank": float(np.exp(entropy)),
     }
-
-
-def _principal(table: Embeddings) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates along the principal directions, and the singular values.
-
-    The sign of a direction is chosen so that its largest coordinate is positive.
-    """
-    left, values, _ = np.linalg.svd(table - table.mean(axis=0), full_matrices=False)
-    largest = left[np.abs(left).argmax(axis=0), np.arange(left.shape[1])]
-    return left * np.where(largest < 0, -1, 1) * values, values

@@ -10,6 +10,9 @@ from mjp.report.style import RAMP, bare, look, shortened, styled, write
 
 HEAT = "inferno"
 
+Look = tuple[np.ndarray, np.ndarray]
+"""A picture as a model saw it, (height, width, 3) in [0, 1]; and its maps, (heads, rows, cols)."""
+
 
 def draw_projections(points: Mapping[str, np.ndarray], method: str, out: Path) -> list[Path]:
     """Every position as a point, joined to its neighbours; coloured by row, and by column.
@@ -111,32 +114,28 @@ def draw_spectrum(shares: Mapping[str, np.ndarray], out: Path) -> list[Path]:
         return write(figure, out, "spectrum")
 
 
-def draw_overview(
-    pictures: Mapping[str, Mapping[str, np.ndarray]],
-    means: Mapping[str, Mapping[str, np.ndarray]],
-    out: Path,
-) -> list[Path]:
+def draw_overview(looks: Mapping[str, Mapping[str, Look]], out: Path) -> list[Path]:
     """A row for each image: the image, and each model's mean over its heads.
 
     Args:
-        pictures: (height, width, 3) in [0, 1] as each model saw it, by model and image.
-        means: (rows, cols), by model and image.
+        looks: by model and image.
     """
-    labels, names = list(means), list(next(iter(means.values())))
+    names = list(next(iter(looks.values())))
     with styled() as subplots:
         figure, axes = subplots(
             len(names),
-            1 + len(labels),
-            figsize=(3.1 * (1 + len(labels)), 0.4 + 3.1 * len(names)),
+            1 + len(looks),
+            figsize=(3.1 * (1 + len(looks)), 0.4 + 3.1 * len(names)),
             squeeze=False,
         )
         for line, name in zip(axes, names, strict=True):
-            _show(line[0], pictures[labels[0]][name])
             line[0].set_ylabel(shortened(name, 24))
-            for axis, label in zip(line[1:], labels, strict=True):
-                _overlay(axis, pictures[label][name], means[label][name])
+            for axis, shown in zip(line[1:], looks.values(), strict=True):
+                picture, heads = shown[name]
+                _overlay(axis, picture, heads.mean(axis=0))
+            _show(line[0], next(iter(looks.values()))[name][0])
         axes[0, 0].set_title("image")
-        for axis, label in zip(axes[0, 1:], labels, strict=True):
+        for axis, label in zip(axes[0, 1:], looks, strict=True):
             axis.set_title(shortened(label, 24))
         figure.suptitle(
             "last self-attention, mean over heads;\neach map up to its own largest weight"
@@ -144,41 +143,31 @@ def draw_overview(
         return write(figure, out, "attention", dpi=100)
 
 
-def draw_heads(
-    name: str,
-    pictures: Mapping[str, np.ndarray],
-    heads: Mapping[str, np.ndarray],
-    out: Path,
-    file: str,
-) -> list[Path]:
-    """For one image, a row for each model: the image, the mean, and every head.
-
-    Args:
-        heads: (heads, rows, cols) by model.
-    """
-    most = max(len(one) for one in heads.values())
+def draw_heads(name: str, looks: Mapping[str, Look], out: Path) -> list[Path]:
+    """For one image, a row for each model: the image, the mean, and every head."""
+    most = max(len(heads) for _, heads in looks.values())
     with styled() as subplots:
         figure, axes = subplots(
-            len(heads),
+            len(looks),
             2 + most,
-            figsize=(2.3 * (2 + most), 0.5 + 2.5 * len(heads)),
+            figsize=(2.3 * (2 + most), 0.5 + 2.5 * len(looks)),
             squeeze=False,
         )
-        for line, (label, maps) in zip(axes, heads.items(), strict=True):
-            _show(line[0], pictures[label])
+        for line, (label, (picture, heads)) in zip(axes, looks.items(), strict=True):
+            _show(line[0], picture)
             line[0].set_ylabel(shortened(label, 22))
-            _overlay(line[1], pictures[label], maps.mean(axis=0))
+            _overlay(line[1], picture, heads.mean(axis=0))
             line[1].set_title("mean")
             for number, axis in enumerate(line[2:]):
-                if number < len(maps):
-                    _overlay(axis, pictures[label], maps[number])
+                if number < len(heads):
+                    _overlay(axis, picture, heads[number])
                     axis.set_title(f"head {number + 1}")
                 else:
                     axis.set_axis_off()
         figure.suptitle(
             f"last self-attention, {shortened(name, 60)}; each map up to its own largest weight"
         )
-        return write(figure, out, file, dpi=100)
+        return write(figure, out, f"attention-{name}", dpi=100)
 
 
 def _show(axis: Any, picture: np.ndarray) -> None:
