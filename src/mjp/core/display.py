@@ -3,8 +3,9 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -26,12 +27,15 @@ def say(text: str) -> None:
     print(f"mjp: {text}", file=sys.stderr, flush=True)
 
 
-@contextmanager
-def meter(what: str, total: int, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """Shows on stderr how far some work is: a bar, or a line now and then without a terminal.
+class Advance(Protocol):
+    """Takes how much more was done, and what is being done now, where that has changed."""
 
-    Yields a function that takes how much more was done.
-    """
+    def __call__(self, more: int, what: str = "", /) -> None: ...
+
+
+@contextmanager
+def meter(what: str, total: int, *, shown: bool = True) -> Iterator[Advance]:
+    """Shows on stderr how far some work is: a bar, or a line now and then without a terminal."""
     console = Console(file=sys.stderr)
     if not shown or console.is_terminal:
         columns = (
@@ -40,16 +44,21 @@ def meter(what: str, total: int, *, shown: bool = True) -> Iterator[Callable[[in
             MofNCompleteColumn(),
             TimeRemainingColumn(),
         )
-        with Progress(*columns, console=console, disable=not shown) as bar:
+        # What is printed meanwhile goes above the bar, but not out of a pipe onto the terminal.
+        above = sys.stdout.isatty()
+        with Progress(
+            *columns, console=console, disable=not shown, redirect_stdout=above
+        ) as bar:
             task = bar.add_task(what, total=total)
-            yield lambda more: bar.advance(task, more)
+            yield lambda more, now="": bar.update(task, advance=more, description=now or what)
         return
     started = printed = time.monotonic()
     done = 0
 
-    def advance(more: int) -> None:
-        nonlocal done, printed
+    def advance(more: int, now_doing: str = "") -> None:
+        nonlocal done, printed, what
         done += more
+        what = now_doing or what
         now = time.monotonic()
         if now - printed >= PLAIN_SECONDS and 0 < done < total:
             printed = now

@@ -4,14 +4,14 @@ import fcntl
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import torch
 
 from mjp import __version__
-from mjp.core.display import meter
+from mjp.core.display import Advance, meter
 from mjp.core.errors import ConfigError, MjpError
 from mjp.core.interruption import StoppedError, StopRequest, stop_requests
 from mjp.core.records import RECORDS, Record, Scalar, append_records, read_records
@@ -129,8 +129,8 @@ class Run:
         finally:
             part.unlink(missing_ok=True)
 
-    def progress(self, what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """Shows how far some work is; yields a function that takes how much more was done."""
+    def progress(self, what: str, total: int) -> AbstractContextManager[Advance]:
+        """Shows how far some work is."""
         return meter(what, total, shown=self.leads)
 
     @contextmanager

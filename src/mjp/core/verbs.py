@@ -1,7 +1,8 @@
-"""`Verb`: what a plug-in offers the command line. Imports nothing heavy."""
+"""`Verb` and `TaskPlugin`: what a plug-in offers the command line. Imports nothing heavy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -21,3 +22,21 @@ class Verb:
     options: type
     run: Callable[[Any], None]
     takes_recipe: bool = False
+
+
+@dataclass(frozen=True)
+class TaskPlugin:
+    """Something that can be trained.
+
+    Args:
+        config: the dataclass of its recipes; its `task` is the name.
+        recipes: the folder of those that come with it.
+    """
+
+    config: Any
+    recipes: Path
+
+    @property
+    def name(self) -> str:
+        """What a recipe says that is of this task."""
+        return self.config.task

@@ -1,183 +1,321 @@
-"""The training loop: steps, validation, records and checkpoints, from wherever the run stands."""
+"""Training: the flow of `mjp train`, and the `Trainer` that makes its steps."""
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mjp.core.configuration import to_toml
+from mjp.core.display import PLAIN_SECONDS, clock, say
 from mjp.core.errors import TrainingError
-from mjp.core.interruption import StoppedError, StopRequest, stop_requests
-from mjp.core.records import Scalar
+from mjp.core.interruption import StoppedError
+from mjp.core.records import Record, Scalar
+from mjp.core.run import Run
 from mjp.core.seeds import generator_for, seed_for
-from mjp.core.team import Team
-from mjp.data.batch import Batch, Calendar
+from mjp.data.batch import Batch
 from mjp.data.feed import Feed
-from mjp.models.backbone import with_fast_patches
-from mjp.models.checkpoint import save
+from mjp.data.order import Calendar
+from mjp.jigsaw import JigsawPlan
 from mjp.train import snapshots
-from mjp.train.clock import Clock
+from mjp.train.config import TrainOptions
 from mjp.train.distribution import begin_pass, spread, synchronised
-from mjp.train.journal import EpochReport, Journal, Losses, StepReport, Watcher
-from mjp.train.objective import Objective
+from mjp.train.folder import claim, default_out
+from mjp.train.monitor import Clock, Means, Monitor
 from mjp.train.optimization import Average, make_optimizer, make_schedule
-from mjp.train.recipe import Recipe
-from mjp.train.setup import make_model
-from mjp.train.validation import Validation, validate
+from mjp.train.task import Objective, Task
+
+TIMED = "train timing"
+"""The kind of records that hold times: all that differs between two equal runs."""
+
+AGREE_SECONDS = 1.0
+"""How long several processes train on before they ask each other whether to stop."""
+
+AGREE_STEPS = 64
+"""How many steps they make at most before they ask."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a finished run came to."""
-
-    best: float
-    best_epoch: int
-    last: float
-    seconds: float
+def train(options: TrainOptions[Any]) -> None:
+    """Trains by a recipe, or goes on training: data, model, steps, validations, checkpoints."""
+    config = options.recipe
+    task, settings = config.make_task(), config.run
+    out = options.out or default_out(options)
+    with Run.open(out, device=settings.device, seed=settings.seed) as run:
+        if run.device.type == "cuda":
+            torch.set_float32_matmul_precision("high")
+        data = task.data(run)
+        model = task.model(data)
+        claim(run, options)
+        data.prepare(_preparing(run))
+        trainer = Trainer(task, model, data, run)
+        trainer.begin(resume=options.resume)
+        calendar = trainer.calendar
+        batches = data.train(trainer.step, calendar.steps)
+        with run.stoppable(), Monitor.open(run, trainer.step, calendar.steps) as monitor:
+            while trainer.step < calendar.steps:
+                trainer.train_step(batches)
+                trainer.step += 1
+                if settings.log_every and trainer.step % settings.log_every == 0:
+                    trainer.log(monitor)
+                finished = calendar.finished(trainer.step)
+                if finished is not None:
+                    trainer.end_epoch(finished, monitor)
+                trainer.show(monitor)
+                stop, due = trainer.agreed()
+                if stop or due or trainer.step == calendar.steps:
+                    path = trainer.checkpoint()
+                if stop and trainer.step < calendar.steps:
+                    raise StoppedError(
+                        f"stopped at step {trainer.step} of {calendar.steps}; everything is in "
+                        f"{path}; go on with --resume --out {out}",
+                        stop,
+                    )
+        end = trainer.finish()
+        if run.leads:
+            _report(run, end, data)
 
 
 class Trainer:
-    """Carries a recipe out, into a folder.
+    """A model in training.
 
     Every random draw is a function of the seed and the step, so a run that goes on from a
     checkpoint does bit for bit what the run that was not interrupted did.
     """
 
-    def __init__(
-        self, recipe: Recipe, model: Any, feed: Feed, team: Team, out: Path, watcher: Watcher
-    ) -> None:
-        self.recipe = recipe
-        self.feed = feed
-        self.team = team
-        self.out = out
-        self.watcher = watcher
-        self.model = with_fast_patches(model.to(team.device).train())
-        self.objective = Objective(self.model, recipe.run.precision).train()
-        run = recipe.run
-        self.forward, self.judged = spread(self.objective, team, run.distribution, run.compile)
-        self.calendar = Calendar(feed.samples, run.batch, run.epochs)
-        self.optimizer = make_optimizer(self.model, recipe.optimizer, run.batch)
-        self.schedule = make_schedule(self.optimizer, recipe.optimizer, run, self.calendar)
-        decay = recipe.optimizer.average
-        self.average = Average(self.model, decay) if decay else None
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+    def __init__(self, task: Task[Any], model: nn.Module, data: Feed, run: Run) -> None:
+        self.task = task
+        self.data = data
+        self.run = run
+        self.settings = task.config.run
+        optimizer, settings = task.config.optimizer, self.settings
+        self.model = model.to(run.device).train()
+        self.objective = Objective(self.model, task, settings.precision).train()
+        self.forward, self._judged = spread(
+            self.objective, run.team, settings.distribution, settings.compile
+        )
+        self.calendar = Calendar(data.samples, settings.batch, settings.epochs)
+        self.optimizer = make_optimizer(self.model, optimizer, settings.batch)
+        self._schedule = make_schedule(self.optimizer, optimizer, settings, self.calendar)
+        self._clip = optimizer.clip
+        self._average = Average(self.model, optimizer.average) if optimizer.average else None
+        self._parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.step = 0
-        self.best: float | None = None
-        self.best_epoch: int | None = None
-        self.last: float | None = None
+        self._best: float | None = None
+        self._best_epoch: int | None = None
+        self._last: float | None = None
         self._unsaved_best: dict[str, Tensor] | None = None
-        # Sums over steps: their number, the two losses, the total, the norm of the gradient.
-        self._epoch = torch.zeros(5, dtype=torch.float64, device=team.device)
-        self._interval = torch.zeros_like(self._epoch)  # Since the last record of a step.
-        self._bad_step = torch.full((), -1, dtype=torch.int64, device=team.device)
+        self._sums = {"epoch": Means(run.device), "interval": Means(run.device)}
+        self._bad_step = torch.full((), -1, dtype=torch.int64, device=run.device)
         self._clock = Clock()
+        self._shown = self._ask_at = 0
+        self._asked = (time.monotonic(), 0)
 
-    def run(self, *, resume: bool) -> Outcome:
-        """Trains to the end, or to the next signal to stop."""
-        kept = self._restore() if resume else 0
-        self.journal = Journal(self.out, kept=kept, step=self.step, leads=self.team.leads)
-        if kept:
-            self.journal.note(f"resumed at step {self.step}")
+    def begin(self, *, resume: bool) -> None:
+        """Goes back to the newest checkpoint, or notes that a run begins."""
+        if resume and self._restore():
+            note = {"note": f"resumed at step {self.step}"}
+            self.run.write(Record(TIMED, note, {}), environment=False)
         else:
-            self.journal.start(self.recipe, self._facts())
-        try:
-            with stop_requests() as request:
-                self._train(request)
-            return self._finish()
-        finally:
-            self.journal.close()
-
-    def _train(self, request: StopRequest) -> None:
-        self._clock.start(self.step)
-        batches = self.feed.train(self.step, self.calendar.steps)
-        while self.step < self.calendar.steps:
-            self.train_step(batches)
-            self.step += 1
-            epoch = self.calendar.epoch_of(self.step - 1)
-            if self.recipe.run.log_every and self.step % self.recipe.run.log_every == 0:
-                self._log(epoch)
-            finished = self.calendar.finished(self.step)
-            if finished is not None:
-                self._end_epoch(finished)
-            if self._clock.live_is_due():
-                self._show(epoch)
-            stop, due = self._agreed(request)
-            if stop or due or self.step == self.calendar.steps:
-                path = self._checkpoint()
-            if stop and self.step < self.calendar.steps:
-                raise StoppedError(
-                    f"stopped at step {self.step} of {self.calendar.steps}; everything is in "
-                    f"{path}; go on with --resume --out {self.out}",
-                    stop,
-                )
+            device = self.run.device
+            facts: dict[str, Scalar] = {
+                "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+                **self.task.facts(self.data),
+                "steps": self.calendar.steps,
+                "processes": self.run.team.size,
+                "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+            }
+            self.run.write(Record("train start", self.task.config.conditions(), facts))
+        self._clock = Clock(self.step)
+        self._shown = self._ask_at = self.step
+        self._asked = (time.monotonic(), self.step)
 
     def train_step(self, batches: Iterator[Batch]) -> None:
         """One step of the optimiser; nothing in it waits for the device."""
-        step, passes = self.step, self.recipe.run.accumulation
-        seed = self.recipe.run.seed
-        self.schedule.step_update(step)
-        weight = self._localization_weight()
-        sums = self._interval.new_zeros(3)
-        for index in range(passes):
+        step, settings, device = self.step, self.settings, self.run.device
+        self._schedule.step_update(step)
+        scalars = {
+            name: torch.full((), value, device=device) for name, value in self._scalars().items()
+        }
+        sums = torch.zeros((), dtype=torch.float64, device=device)
+        for index in range(settings.accumulation):
             batch = next(batches)
             # After the batch, because starting workers, or decoding here, draws from torch's own
             # generator too.
-            place = step * passes + index
-            torch.manual_seed(seed_for(seed, "model", rank=self.team.rank, step=place))
-            plan = self._plan(batch)
-            begin_pass(self.recipe.run.compile)
-            with synchronised(self.forward, index == passes - 1):
-                classification, localization = self.forward(**batch.inputs, plan=plan)
-                total = classification + weight * localization
-                (total / passes).backward()
-            sums += torch.stack((classification, localization, total)).detach() / passes
-        norm = sums.new_zeros(())
-        if self.recipe.optimizer.clip:
-            found: Any = torch.nn.utils.clip_grad_norm_(
-                self.parameters, self.recipe.optimizer.clip, foreach=True
-            )
-            norm = found.full_tensor() if hasattr(found, "full_tensor") else found
+            place = step * settings.accumulation + index
+            torch.manual_seed(seed_for(settings.seed, "model", rank=self.run.team.rank, step=place))
+            plan = self.draw_plan(batch)
+            begin_pass(settings.compile)
+            with synchronised(self.forward, index == settings.accumulation - 1):
+                losses = self.forward(batch={**batch.inputs, **scalars}, plan=plan)
+                (losses["loss"] / settings.accumulation).backward()
+            values = torch.stack(list(losses.values())).detach() / settings.accumulation
+            sums = sums + values.double()
+        norm = torch.zeros((), dtype=torch.float64, device=device)
+        if self._clip:
+            total: Any = nn.utils.clip_grad_norm_(self._parameters, self._clip, foreach=True)
+            norm = (total.full_tensor() if hasattr(total, "full_tensor") else total).double()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        if self.average is not None:
-            self.average.update(step)
-        is_bad = (self._bad_step < 0) & ~torch.isfinite(sums[2] + norm)
+        if self._average is not None:
+            self._average.update(step)
+        names = (*losses, "gradient_norm")
+        is_bad = (self._bad_step < 0) & ~torch.isfinite(sums[names.index("loss")] + norm)
         self._bad_step = torch.where(is_bad, step, self._bad_step)
-        entry = torch.stack((torch.ones_like(sums[0]), *sums, norm.to(sums.dtype)))
-        self._interval += entry
-        self._epoch += entry
+        for summed in self._sums.values():
+            summed.add(names, torch.cat((sums, norm[None])))
 
-    def _plan(self, batch: Batch) -> Any:
-        """The jigsaw of this pass: its rows of the step's, none before the end of warm-up."""
-        if batch.step < self.calendar.at(self.recipe.run.warmup_epochs):
+    def draw_plan(self, batch: Batch) -> JigsawPlan | None:
+        """The jigsaw of a pass: its rows of the step's, none before the end of warm-up."""
+        if batch.step < self.calendar.at(self.settings.warmup_epochs):
             return None
-        generator = generator_for(self.recipe.run.seed, "jigsaw", step=batch.step)
-        # As many images as the step has, without their memory: only their shape is looked at.
-        everyone = batch.inputs["images"][:1].expand(self.recipe.run.batch, -1, -1, -1)
-        plan = self.model.draw_plan(everyone, generator)
-        if plan is None or len(batch.rows) == self.recipe.run.batch:
+        generator = generator_for(self.settings.seed, "jigsaw", step=batch.step)
+        samples = self.settings.batch
+        # As many samples as the step has, without their memory: only their shape is looked at.
+        whole = {
+            name: value[:1].expand(samples, *value.shape[1:])
+            for name, value in batch.inputs.items()
+        }
+        plan = self.task.draw_plan(self.model, whole, generator)
+        if plan is None or len(batch.rows) == samples:
             return plan
-        return plan[batch.rows.to(self.team.device)]
+        return plan[batch.rows.to(self.run.device)]
 
-    def _localization_weight(self) -> float:
-        return self.recipe.localization.at(min(1.0, self.step / self.calendar.steps))
+    def log(self, monitor: Monitor) -> None:
+        """Records the means of the steps since the last such record."""
+        epoch = self.calendar.epoch_of(self.step - 1) + 1
+        values = self._values(self._sums["interval"])
+        self._sums["interval"].clear()
+        conditions = {"step": self.step, "epoch": epoch}
+        self.run.write(Record("train step", conditions, values), environment=False)
+        monitor.plot("step", self.step, values)
 
-    def _losses(self, sums: Tensor) -> Losses:
-        """Means over processes and steps; an error if a loss was no number."""
+    def end_epoch(self, epoch: int, monitor: Monitor) -> None:
+        """Records an epoch's losses, validates, and keeps the best weights."""
+        losses = self._values(self._sums["epoch"])  # Waits for the device: the time is whole.
+        seconds, rate = self._clock.epoch(self.step, ends=True)
+        self._sums["epoch"].clear()
+        plain: dict[str, float] = {}
+        averaged: dict[str, float] = {}
+        with self._clock.paused():
+            if (epoch + 1) % self.settings.eval_every == 0 or epoch + 1 == self.settings.epochs:
+                plain = self._validate()
+                if self._average is not None:
+                    with self._average.lent():
+                        averaged = self._validate()
+            first = self.task.metric_names[0]
+            values = {
+                **losses,
+                **{f"val_{name}": plain.get(name) for name in self.task.metric_names},
+                f"average_val_{first}": averaged.get(first),
+            }
+            times = {"images_per_second": rate * self.settings.batch, "seconds": seconds}
+            conditions = {"epoch": epoch + 1, "step": self.step}
+            self.run.write(
+                Record("train epoch", conditions, values),
+                Record(TIMED, conditions, times),
+                environment=False,
+            )
+            monitor.plot("epoch", self.step, values | times)
+            if plain:
+                self._keep_best(averaged.get(first, plain[first]), epoch + 1)
+        hidden = ("gradient_norm", "learning_rate", *self._scalars())
+        if self._average is None:
+            hidden = (*hidden, f"average_val_{first}")
+        cells = {name: value for name, value in values.items() if name not in hidden}
+        monitor.row(epoch + 1, cells, times)
+
+    def show(self, monitor: Monitor) -> None:
+        """Renews the live line where it is old, from this process's own numbers."""
+        if not (self.run.leads and self._clock.live_is_due()):
+            return
+        losses = self._sums["epoch"].means() if self._sums["epoch"].names else {}
+        _, rate = self._clock.epoch(self.step)
+        memory = self._peak_memory()
+        words = (
+            f"epoch {self.calendar.epoch_of(self.step - 1) + 1} of {self.settings.epochs}",
+            *(f"{name} {value:.4g}" for name, value in losses.items() if name != "gradient_norm"),
+            f"{rate * self.settings.batch:,.0f} images/s",
+            *([] if memory is None else [f"{memory / 2**30:.1f} GiB"]),
+        )
+        monitor.live(self.step - self._shown, ", ".join(words))
+        self._shown = self.step
+
+    def agreed(self) -> tuple[int, bool]:
+        """The signal to stop by and whether a checkpoint is due, the same in every process.
+
+        Several processes ask each other about once a second, at steps that they all know.
+        """
+        due = self._clock.checkpoint_is_due(self.settings.checkpoint_minutes)
+        team = self.run.team
+        if team.size == 1:
+            return self.run.stop_signal, due
+        if self.step < self._ask_at:
+            return 0, False
+        now = time.monotonic()
+        pace = (now - self._asked[0]) / max(1, self.step - self._asked[1])
+        flags = torch.tensor([self.run.stop_signal, due, pace], dtype=torch.float64)
+        stop, due, pace = team.largest(flags).tolist()
+        self._asked = (now, self.step)
+        seconds = min(AGREE_SECONDS, 60 * self.settings.checkpoint_minutes)
+        self._ask_at = self.step + min(AGREE_STEPS, max(1, int(seconds / max(pace, 1e-9))))
+        return int(stop), bool(due)
+
+    def checkpoint(self) -> Path:
+        """Writes all that the run needs to go on, and the best weights so far."""
+        team = self.run.team
+        with self._clock.paused():
+            self._check_finite()
+            if self._unsaved_best is not None:
+                self._save_model("best", self._unsaved_best)
+                self._unsaved_best = None
+            state = snapshots.State(
+                step=self.step,
+                best=self._best,
+                best_epoch=self._best_epoch,
+                last=self._last,
+                records=self.run.size(),
+                recipe=self.task.config.to_toml(),
+                sums={name: summed.sums(team) for name, summed in self._sums.items()},
+            )
+            path = snapshots.write(self.run.out / "checkpoints", self._tensors(), state, team)
+        self._clock.checkpointed()
+        return path
+
+    def finish(self) -> dict[str, Scalar]:
+        """Writes the last model, and records what came out; gives it."""
+        state = self.model.state_dict() | (self._average.values if self._average else {})
+        self._save_model("final", state)
+        first = self.task.metric_names[0]
+        values: dict[str, Scalar] = {
+            f"best_{first}": self._best,
+            "best_epoch": self._best_epoch,
+            f"last_{first}": self._last,
+            "unreadable_images": len(self.data.problems),
+        }
+        times = {"seconds": self._clock.total(), "peak_memory": self._peak_memory()}
+        self.run.write(
+            Record("train end", {}, values), Record(TIMED, {}, times), environment=False
+        )
+        return {**values, **times}
+
+    def _scalars(self) -> dict[str, float]:
+        return self.task.schedule(min(1.0, self.step / self.calendar.steps))
+
+    def _values(self, summed: Means) -> dict[str, Scalar]:
+        """Means over processes and steps, and what changes over training, for a record."""
         self._check_finite()
-        count, classification, localization, total, gradient = self.team.total(sums).tolist()
-        norm = gradient / count if self.recipe.optimizer.clip else None
-        return Losses(classification / count, localization / count, total / count, norm)
+        values: dict[str, Scalar] = {**summed.means(self.run.team)}
+        if not self._clip:
+            values["gradient_norm"] = None
+        rate = max(group["lr"] for group in self.optimizer.param_groups)
+        return {**values, "learning_rate": rate, **self._scalars()}
 
     def _check_finite(self) -> None:
-        bad = int(self.team.largest(self._bad_step))
+        bad = int(self.run.team.largest(self._bad_step))
         if bad < 0:
             return
-        good = snapshots.found(self.out / "checkpoints")
+        good = snapshots.checkpoints(self.run.out / "checkpoints")
         kept = f"the last good checkpoint is {good[-1]}" if good else "there is no checkpoint yet"
         raise TrainingError(
             f"the loss is no number any more since step {bad} (epoch "
@@ -185,189 +323,73 @@ class Trainer:
             "longer --run.warmup-epochs or a smaller --optimizer.clip may help"
         )
 
-    def _log(self, epoch: int) -> None:
-        losses = self._losses(self._interval)
-        self._interval.zero_()
-        values: dict[str, Scalar] = {
-            "loss": losses.total,
-            "classification": losses.classification,
-            "localization": losses.localization,
-            "gradient_norm": losses.gradient,
-            "learning_rate": self._learning_rate(),
-            "localization_weight": self._localization_weight(),
-        }
-        self.journal.step(self.step, epoch + 1, values)
+    @torch.no_grad()
+    def _validate(self) -> dict[str, float]:
+        """What the task measures, with the weights that the model has now."""
 
-    def _learning_rate(self) -> float:
-        return max(group["lr"] for group in self.optimizer.param_groups)
+        def predict(*inputs: Any) -> Any:
+            begin_pass(self.settings.compile)
+            return self._judged(*inputs)
 
-    def _show(self, epoch: int) -> None:
-        """Renews the live line, from this process's own numbers."""
-        if not self.team.leads:
+        self.objective.eval()
+        measured = self.task.metrics(predict, self.data.validate(), self.run)
+        self.objective.train()
+        return measured
+
+    def _keep_best(self, score: float, epoch: int) -> None:
+        """Notes the best weights; they are written with the next checkpoint."""
+        self._last = score
+        if self._best is not None and score <= self._best:
             return
-        count, classification, localization, total, gradient = self._epoch.tolist()
-        if not count:
-            return
-        losses = Losses(
-            classification / count, localization / count, total / count, gradient / count
-        )
-        rate = self._clock.rate(self.step) * self.recipe.run.batch
-        left = self.calendar.steps - self.step
-        self.watcher.step(
-            StepReport(
-                epoch=epoch + 1,
-                epochs=self.recipe.run.epochs,
-                step=self.step,
-                steps=self.calendar.steps,
-                losses=losses,
-                learning_rate=self._learning_rate(),
-                images_per_second=rate,
-                seconds_left=left * self.recipe.run.batch / rate if rate else math.inf,
-                memory=self._peak_memory(),
-            )
-        )
+        self._best, self._best_epoch = score, epoch
+        weights = dict(self.model.state_dict()) | (self._average.values if self._average else {})
+        self._unsaved_best = {name: value.detach().clone() for name, value in weights.items()}
+
+    def _save_model(self, name: str, weights: Mapping[str, Tensor]) -> None:
+        whole = {name: _whole(value) for name, value in weights.items()}
+        if self.run.leads:
+            self.task.save(whole, self.data, self.run.out / name)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """All tensors that a checkpoint holds."""
+        tensors = snapshots.tensors_of(self.model, self.optimizer)
+        if self._average is not None:
+            tensors |= {f"average.{name}": value for name, value in self._average.values.items()}
+        return tensors
+
+    def _restore(self) -> bool:
+        """Goes back to the newest whole checkpoint, if there is one; cuts later records off."""
+        shout = say if self.run.leads else lambda text: None
+        folder = self.run.out / "checkpoints"
+        state = snapshots.read(folder, self._tensors(), self.run.team, shout)
+        if state is None:
+            shout(f"there is no checkpoint in {self.run.out} yet; starting from the beginning")
+            self.run.cut(0)
+            return False
+        self.run.cut(state.records)
+        self.step, self._last = state.step, state.last
+        self._best, self._best_epoch = state.best, state.best_epoch
+        for name, sums in state.sums.items():
+            self._sums[name].restore(sums)
+        shout(f"resuming at step {self.step} of {self.calendar.steps}")
+        return True
 
     def _peak_memory(self) -> int | None:
-        device = self.team.device
+        device = self.run.device
         return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
-    def _end_epoch(self, epoch: int) -> None:
-        losses = self._losses(self._epoch)  # Waits for the device, so that the time is whole.
-        seconds, rate = self._clock.end_epoch(self.step)
-        self._epoch.zero_()
-        run = self.recipe.run
-        plain: Validation | None = None
-        averaged: Validation | None = None
-        with self._clock.paused():
-            if (epoch + 1) % run.eval_every == 0 or epoch + 1 == run.epochs:
-                plain = validate(self.judged, self.feed, self.team, run.compile)
-                if self.average is not None:
-                    with self.average.lent():
-                        averaged = validate(self.judged, self.feed, self.team, run.compile)
-            report = EpochReport(
-                epoch=epoch + 1,
-                losses=losses,
-                learning_rate=self._learning_rate(),
-                localization_weight=self._localization_weight(),
-                top1=plain.top1 if plain else None,
-                top5=plain.top5 if plain else None,
-                val_loss=plain.loss if plain else None,
-                average_top1=averaged.top1 if averaged else None,
-                images_per_second=rate * run.batch,
-                seconds=seconds,
-            )
-            self._keep_best(report)
-            self.journal.epoch(self.step, report)
-            if self.team.leads:
-                self.watcher.epoch(report)
 
-    def _keep_best(self, report: EpochReport) -> None:
-        """Notes the best weights; they are written with the next checkpoint."""
-        accuracy = report.accuracy
-        self.last = self.last if accuracy is None else accuracy
-        if accuracy is None or (self.best is not None and accuracy <= self.best):
-            return
-        self.best, self.best_epoch = accuracy, report.epoch
-        self._unsaved_best = self._weights()
+def _preparing(run: Run) -> Callable[[str, int, int], None]:
+    """Shows how far the feed's preparation is."""
+    printed = time.monotonic()
 
-    def _weights(self) -> dict[str, Tensor]:
-        """A copy of the weights that validation judges by."""
-        state = dict(self.model.state_dict())
-        if self.average is not None:
-            state |= self.average.values
-        return {name: value.detach().clone() for name, value in state.items()}
+    def show(what: str, done: int, total: int) -> None:
+        nonlocal printed
+        if run.leads and (done == total or time.monotonic() - printed > PLAIN_SECONDS):
+            printed = time.monotonic()
+            say(f"{what}: {done} of {total}")
 
-    def _agreed(self, request: StopRequest) -> tuple[int, bool]:
-        """The signal to stop by and whether a checkpoint is due, the same in every process."""
-        due = self._clock.checkpoint_is_due(self.recipe.run.checkpoint_minutes)
-        if self.team.size == 1:
-            return request.number, due
-        flags = self.team.largest(torch.tensor([request.number, int(due)]))
-        return int(flags[0]), bool(flags[1])
-
-    def _checkpoint(self) -> Path:
-        with self._clock.paused():
-            self._check_finite()
-            if self._unsaved_best is not None:
-                self._save_model(self.out / "best", self._unsaved_best)
-                self._unsaved_best = None
-            progress = snapshots.Progress(
-                step=self.step,
-                best=self.best,
-                best_epoch=self.best_epoch,
-                last=self.last,
-                records=self.journal.size,
-                recipe=to_toml(self.recipe),
-            )
-            folder = self.out / "checkpoints"
-            path = snapshots.write(folder, self._tensors(reduced=True), progress, self.team)
-        self._clock.checkpointed()
-        return path
-
-    def _save_model(self, folder: Path, weights: dict[str, Tensor]) -> None:
-        """Writes a model as `mjp.save` does, with these weights."""
-        whole = {name: _whole(value) for name, value in weights.items()}
-        if not self.team.leads:
-            return
-        # A model of its own, because this run's may be in shards.
-        twin = make_model(replace(self.recipe, init=None), self.feed.source.classes)
-        twin.load_state_dict(whole, strict=True)
-        save(twin, folder)
-
-    def _tensors(self, *, reduced: bool) -> dict[str, Tensor]:
-        """All that a checkpoint holds; to be written, with sums meant over the processes."""
-        tensors = snapshots.state_of(self.model, self.optimizer)
-        if self.average is not None:
-            tensors |= {f"average.{name}": value for name, value in self.average.values.items()}
-        sums = {"sums.interval": self._interval, "sums.epoch": self._epoch}
-        if reduced:
-            # Each process has summed over its own images; the mean is right for any number of them.
-            sums = {name: self.team.total(value) / self.team.size for name, value in sums.items()}
-        return tensors | sums
-
-    def _restore(self) -> int:
-        """Goes back to the newest whole checkpoint; gives the bytes of records up to it."""
-        tensors = self._tensors(reduced=False)
-        folder = self.out / "checkpoints"
-        progress = snapshots.read(folder, tensors, self.team, self.watcher.say)
-        if progress is None:
-            self.watcher.say(
-                f"there is no checkpoint in {self.out} yet; starting from the beginning"
-            )
-            return 0
-        self.step, self.last = progress.step, progress.last
-        self.best, self.best_epoch = progress.best, progress.best_epoch
-        self.watcher.say(f"resuming at step {self.step} of {self.calendar.steps}")
-        return progress.records
-
-    def _facts(self) -> dict[str, Scalar]:
-        device = self.team.device
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-        return {
-            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
-            "train_images": self.feed.samples,
-            "val_images": len(self.feed.val_source),
-            "classes": len(self.feed.source.classes),
-            "steps": self.calendar.steps,
-            "processes": self.team.size,
-            "device": name,
-        }
-
-    def _finish(self) -> Outcome:
-        state = self.model.state_dict() | (self.average.values if self.average else {})
-        self._save_model(self.out / "final", state)
-        seconds = self._clock.total()
-        assert self.best is not None
-        assert self.best_epoch is not None
-        assert self.last is not None
-        values: dict[str, Scalar] = {
-            "best_top1": self.best,
-            "best_epoch": self.best_epoch,
-            "last_top1": self.last,
-            "unreadable_images": len(self.feed.problems),
-        }
-        self.journal.end(values, {"seconds": seconds, "peak_memory": self._peak_memory()})
-        return Outcome(self.best, self.best_epoch, self.last, seconds)
+    return show
 
 
 def _whole(value: Tensor) -> Tensor:
@@ -375,3 +397,22 @@ def _whole(value: Tensor) -> Tensor:
     gathered: Any = value
     whole: Tensor = gathered.full_tensor() if hasattr(value, "full_tensor") else value
     return whole.detach().cpu()
+
+
+def _report(run: Run, end: Mapping[str, Scalar], data: Feed) -> None:
+    """Says what came out, and where it lies."""
+    best, last = ((n, v) for n, v in end.items() if n.startswith(("best_", "last_")) and n != "best_epoch")
+    lines = [
+        f"{best[0]}  {best[1]:.2f} after epoch {end['best_epoch']}",
+        f"{last[0]}  {last[1]:.2f}",
+        f"time        {clock(end['seconds'])}",
+        f"best model  {run.out / 'best'}",
+        f"last model  {run.out / 'final'}",
+        f"curves      tensorboard --logdir {run.out / 'tensorboard'}",
+    ]
+    if data.problems:
+        listed = run.out / "unreadable.txt"
+        listed.write_text("\n".join(data.problems) + "\n", encoding="utf-8")
+        lines.append(f"{len(data.problems)} images could not be read and were left out: {listed}")
+    lines.append(f"records: {run.records_file}")
+    print("\n".join(["", *lines]))

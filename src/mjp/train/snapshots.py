@@ -10,7 +10,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +29,21 @@ from mjp.core.errors import CheckpointError
 from mjp.core.team import Team
 
 KEPT = 2
-STATE = "state.json"
+STATE_FILE = "state.json"
 
 
 @dataclass(frozen=True)
-class Progress:
+class State:
     """How far a run has come, beside its tensors.
 
     Args:
         step: how many steps have been made.
-        best: the highest accuracy in validation so far, in percent; None before the first.
+        best: the highest score in validation so far; None before the first.
         best_epoch: the epoch, from 1, that it was measured after.
-        last: the accuracy of the last validation.
+        last: the score of the last validation.
         records: bytes of records.jsonl that belong to those steps.
         recipe: the recipe, as TOML.
+        sums: of each loss over the steps of the epoch so far, and of those since the last record.
     """
 
     step: int
@@ -51,14 +52,15 @@ class Progress:
     last: float | None
     records: int
     recipe: str
+    sums: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
-def write(folder: Path, tensors: dict[str, Tensor], progress: Progress, team: Team) -> Path:
+def write(folder: Path, tensors: dict[str, Tensor], state: State, team: Team) -> Path:
     """Writes a checkpoint and removes all but the last two; every process of the team calls this.
 
     Until the last moment it bears a name that no reader looks at.
     """
-    target = folder / f"step-{progress.step:09d}"
+    target = folder / f"step-{state.step:09d}"
     part = folder / f".{target.name}.part"
     try:
         if team.leads:
@@ -70,19 +72,19 @@ def write(folder: Path, tensors: dict[str, Tensor], progress: Progress, team: Te
             writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
             save(tensors, storage_writer=writer, no_dist=team.size == 1)
         if team.leads:
-            _write_synced(part / STATE, json.dumps(asdict(progress), indent=1))
+            _write_synced(part / STATE_FILE, json.dumps(asdict(state), indent=1))
             _sync_folder(part)
             if target.exists():
                 shutil.rmtree(target)
             part.rename(target)
             _sync_folder(folder)
-            for old in found(folder)[:-KEPT]:
+            for old in checkpoints(folder)[:-KEPT]:
                 shutil.rmtree(old)
         team.wait()
     except (OSError, SafetensorError, CheckpointException) as error:
         if team.leads:
             shutil.rmtree(part, ignore_errors=True)
-        good = found(folder)
+        good = checkpoints(folder)
         kept = f"the last good one is {good[-1]}" if good else "there is none before it"
         raise CheckpointError(
             f"checkpoint {target} cannot be written: {_reason(error)}; {kept}. Make room, then go "
@@ -93,16 +95,16 @@ def write(folder: Path, tensors: dict[str, Tensor], progress: Progress, team: Te
 
 def read(
     folder: Path, tensors: dict[str, Tensor], team: Team, say: Callable[[str], None]
-) -> Progress | None:
+) -> State | None:
     """Reads the newest checkpoint that is whole into the tensors; None where there is none.
 
     Args:
         say: told about each checkpoint that cannot be read.
     """
-    candidates = found(folder)
+    candidates = checkpoints(folder)
     for path in reversed(candidates):
         try:
-            progress = read_progress(path)
+            state = read_state(path)
             _check_whole(path, tensors)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -111,21 +113,21 @@ def read(
         except (CheckpointError, CheckpointException, SafetensorError, OSError) as error:
             say(f"checkpoint {path} cannot be read ({_reason(error)}); trying the one before")
         else:
-            return progress
+            return state
     if candidates:
         raise CheckpointError(f"none of the checkpoints in {folder} can be read")
     return None
 
 
-def read_progress(path: Path) -> Progress:
+def read_state(path: Path) -> State:
     """What a checkpoint says of itself."""
     try:
-        return Progress(**json.loads((path / STATE).read_text(encoding="utf-8")))
+        return State(**json.loads((path / STATE_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise CheckpointError(f"{path / STATE} is damaged: {error}") from error
+        raise CheckpointError(f"{path / STATE_FILE} is damaged: {error}") from error
 
 
-def found(folder: Path) -> list[Path]:
+def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, oldest first."""
     return sorted(folder.glob("step-*"))
 
@@ -167,7 +169,7 @@ def _reason(error: BaseException) -> str:
     return str(error)
 
 
-def state_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def tensors_of(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Every tensor of a model and of its AdamW, by name."""
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for name, parameter in model.named_parameters():

@@ -1,47 +1,25 @@
-"""`Recipe`: all that decides the outcome of a training run. Light: imports no torch."""
+"""What every task's recipe holds: the optimiser and the run; and the options of `mjp train`. Light."""
 
-import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
-from mjp.core.configuration import flatten, from_mapping, read_toml
+from tyro.conf import Positional, arg
+
+from mjp.core.configuration import flatten, to_toml
 from mjp.core.errors import ConfigError
 from mjp.core.ranges import check_at_least, check_count, check_ratio
-from mjp.data.config import AugmentSettings, DataSettings
-from mjp.models.config import VARIANTS, MJPConfig
-from mjp.train.weighting import LocalizationWeight
 
-RECIPES = Path(__file__).parents[1] / "recipes"
-"""Where the recipes of the package lie."""
+if TYPE_CHECKING:
+    from mjp.core.records import Scalar
+    from mjp.train.task import Task
 
-Scalar = int | float | bool | str
-
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """The backbone.
-
-    Args:
-        name: an architecture of timm's.
-        image_size: height and width in pixels.
-        drop_path: the last block's chance of being skipped for an image.
-        arguments: more of timm's arguments, such as patch_size or embed_dim.
-    """
-
-    name: str = "deit_small_patch16_224"
-    image_size: tuple[int, int] = (224, 224)
-    drop_path: float = 0.1
-    arguments: dict[str, Scalar] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for side in self.image_size:
-            check_count("model.image_size", side)
-        check_ratio("model.drop_path", self.drop_path)
-        for name in ("img_size", "drop_path_rate", "num_classes", "mjp", "pretrained"):
-            if name in self.arguments:
-                raise ConfigError(f"model.arguments must not hold {name}, which has another place")
+DEFAULT_RECIPE = "digits"
+DEFAULT_TASK = "classify"
+"""The task of recipes that name none."""
+RECIPE = "recipe.toml"
+"""Where a run notes its recipe, in its folder."""
+Variant = Literal["A", "B", "C", "D", "E", "F", "G", "H", "I", "J"]
 
 
 @dataclass(frozen=True)
@@ -135,25 +113,31 @@ class RunSettings:
             )
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """All that decides the outcome of a run.
+class TaskConfig:
+    """What the recipes of a task hold; a task derives a frozen dataclass, with sections of its own.
 
-    Args:
-        init: weights to start from: a file, a folder that mjp or timm wrote, or a timm name with a
-            tag to download. A head for other classes is drawn anew.
+    All that decides what a run comes to stands in it.
     """
 
-    init: str | None = None
-    model: ModelSettings = field(default_factory=ModelSettings)
-    mjp: MJPConfig = field(default_factory=MJPConfig)
-    localization: LocalizationWeight = field(default_factory=LocalizationWeight)
-    data: DataSettings = field(default_factory=DataSettings)
-    augment: AugmentSettings = field(default_factory=AugmentSettings)
-    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
-    run: RunSettings = field(default_factory=RunSettings)
+    task: ClassVar[str]
+    """What recipes call the task: `task = "…"`."""
+    optimizer: OptimizerSettings
+    run: RunSettings
 
-    def conditions(self) -> dict[str, int | float | bool | str | None]:
+    def make_task(self) -> "Task":
+        """The task of this configuration; loads what it needs only now."""
+        raise NotImplementedError
+
+    def with_variant(self, variant: str) -> Self:
+        """The configuration with a row of the paper's ablation in place of its own."""
+        raise ConfigError(f"this task has no variant {variant!r}; leave --variant out")
+
+    def to_toml(self) -> str:
+        """A recipe that reads back as this."""
+        named = "" if self.task == DEFAULT_TASK else f'task = "{self.task}"\n'
+        return named + to_toml(self)
+
+    def conditions(self) -> "dict[str, Scalar]":
         """Every value by its dotted name, as a record takes it."""
         return {
             name: value
@@ -162,48 +146,55 @@ class Recipe:
             for name, value in flatten(self).items()
         }
 
-
-def recipe_names() -> list[str]:
-    """The recipes of the package."""
-    return sorted(path.stem for path in RECIPES.glob("*.toml"))
-
-
-def recipe_path(name: str) -> Path:
-    """The file of a recipe: one of the package's by its name, or the user's own by its path."""
-    names = recipe_names()
-    if name in names:
-        return RECIPES / f"{name}.toml"
-    if name.endswith(".toml"):
-        return Path(name)
-    close = difflib.get_close_matches(name, names, n=2)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"there is {', '.join(names)}"
-    raise ConfigError(f"there is no recipe {name!r}; {hint} (or the path of a .toml file)")
+    def decisive(self) -> dict[str, Any]:
+        """The values that a resumed run must share, because they change what it comes to."""
+        return {name: value for name, value in flatten(self).items() if name not in FREE}
 
 
-def read_recipe(name: str) -> Recipe:
-    """A recipe by the name of one of the package's, or the path of a TOML file."""
-    path = recipe_path(name)
-    return recipe_from(read_toml(path), str(path) if name.endswith(".toml") else f"recipe {name}")
+FREE = frozenset(
+    [
+        "data.root",
+        "data.workers",
+        "data.readers",
+        "run.device",
+        "run.distribution",
+        "run.accumulation",
+        "run.checkpoint_minutes",
+    ]
+)
+"""Values that do not change what a run comes to, so that a resumed one may have others."""
+
+Config = TypeVar("Config", bound=TaskConfig)
 
 
-def recipe_from(values: Mapping[str, Any], where: str) -> Recipe:
-    """A recipe from the content of a TOML file."""
-    return from_mapping(Recipe, values, where=where)
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(Generic[Config]):
+    """Train a model by a recipe; `torchrun -m mjp train …` does so on many GPUs.
 
-
-def with_variant(recipe: Recipe, variant: str) -> Recipe:
-    """The recipe with a row of the paper's ablation in place of its own.
-
-    Ratio, probability and shape stay the recipe's where the variant shuffles a part of the patches.
+    Every value of the recipe is a flag. The help shows those of the recipe that is named.
     """
-    if variant not in VARIANTS:
-        raise ConfigError(f"there is no variant {variant!r}; there is {', '.join(VARIANTS)}")
-    config = VARIANTS[variant]
-    kept: dict[str, Any] = {
-        name: getattr(recipe.mjp, name)
-        for name in ("probability", "shape", "position_init_std", "absolute_positions")
-    }
-    kept["jigsaw_patch"] = recipe.mjp.jigsaw_patch
-    if 0 < config.ratio < 1:
-        kept["ratio"] = recipe.mjp.ratio or config.ratio
-    return replace(recipe, mjp=replace(config, **kept))
+
+    name: Annotated[Positional[str], arg(metavar="RECIPE")] = DEFAULT_RECIPE
+    """digits, mini-imagenet-64, imagenet-deit-s, … or the path of a TOML file."""
+    out: Path | None = None
+    """Folder for checkpoints, records and models; by default runs/ and the recipe's name."""
+    variant: Variant | None = None
+    """A row of the paper's ablation, A (plain) to J (MJP), in place of the recipe's mjp section."""
+    resume: bool = False
+    """Go on from the newest checkpoint in the folder."""
+    fresh: bool = False
+    """Remove what an earlier run left in the folder, and start over."""
+    recipe: Annotated[Config, arg(name="")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(Generic[Config]):
+    """Show a recipe with all its values, what it will take, and what is wrong with it."""
+
+    name: Annotated[Positional[str], arg(metavar="RECIPE")] = DEFAULT_RECIPE
+    """digits, mini-imagenet-64, imagenet-deit-s, … or the path of a TOML file."""
+    variant: Variant | None = None
+    """A row of the paper's ablation, A (plain) to J (MJP), in place of the recipe's mjp section."""
+    processes: int = 1
+    """How many processes torchrun will start."""
+    recipe: Annotated[Config, arg(name="")]

@@ -1,0 +1,66 @@
+"""The folder of a run: whether it may be written to, and which recipe it is of."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from mjp.core.configuration import from_mapping, read_toml
+from mjp.core.errors import ConfigError
+from mjp.core.run import Run
+from mjp.train.config import DEFAULT_TASK, RECIPE, TrainOptions
+
+OWN = ("checkpoints", "best", "final", "tensorboard", "unreadable.txt", RECIPE)
+"""What a run writes into its folder, beside records."""
+
+
+def default_out(options: TrainOptions[Any]) -> Path:
+    """A folder for each recipe and variant."""
+    name = Path(options.name).stem
+    return Path("runs") / (name if options.variant is None else f"{name}-{options.variant}")
+
+
+def claim(run: Run, options: TrainOptions[Any]) -> None:
+    """Makes sure that the folder is free, or holds the run to be resumed, and notes the recipe."""
+    if options.resume and options.fresh:
+        raise ConfigError("--resume and --fresh contradict each other")
+    begun = (run.out / RECIPE).exists()
+    if begun and options.resume:
+        _check_same(run.out, options)
+    elif (begun or (run.out / "checkpoints").exists()) and not (options.fresh or options.resume):
+        raise ConfigError(
+            f"{run.out} holds a run already; go on with it with --resume, start over with --fresh, "
+            "or choose another --out"
+        )
+    run.team.wait()
+    if options.fresh:
+        run.cut(0)
+    if run.leads:
+        for name in OWN if options.fresh else ():
+            path = run.out / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        if options.fresh or not begun:
+            (run.out / RECIPE).write_text(options.recipe.to_toml(), encoding="utf-8")
+
+
+def _check_same(out: Path, options: TrainOptions[Any]) -> None:
+    """Raises where a run is to be resumed with values that would change what it comes to."""
+    path, config = out / RECIPE, options.recipe
+    values = read_toml(path)
+    before = {"task": values.pop("task", DEFAULT_TASK)}
+    if before["task"] == config.task:
+        before |= from_mapping(type(config), values, where=str(path)).decisive()
+    now = {"task": config.task, **config.decisive()}
+    changed = [
+        f"{name} was {before.get(name)!r} and is now {now[name]!r}"
+        for name in now
+        if before.get(name) != now[name]
+    ]
+    if changed:
+        changes = "; ".join(changed[:5])
+        raise ConfigError(
+            f"the run in {out} was started with another recipe: {changes}. Resume it "
+            f"with its own (mjp train --resume --out {out}), or choose another --out"
+        )
