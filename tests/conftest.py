@@ -14,7 +14,7 @@ if SHAPE_CHECKS:
     from jaxtyping import install_import_hook
 
     rooms = ["mjp.jigsaw", "mjp.models", "mjp.data", "mjp.evaluate", "mjp.privacy"]
-    loop = ["mjp.train.loop", "mjp.train.objective", "mjp.train.validation"]
+    loop = ["mjp.train.loop", "mjp.train.task", "mjp.tasks"]
     install_import_hook([*rooms, *loop], "beartype.beartype")
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from mjp.cli import main
 
 _IMPORTED = [
-    *("mjp.cli", "mjp.commands.train", "mjp.privacy.command", "pytest", "sklearn.datasets"),
+    *("mjp.cli", "mjp.train.loop", "mjp.tasks.classify.task", "mjp.privacy.command"),
+    *("pytest", "sklearn.datasets"),
     *("torch.distributed.launcher.api", "torch.utils.tensorboard"),
 ]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mjp
-from mjp.catalog import verbs
+from mjp.catalog import tasks, verbs
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -52,7 +52,7 @@ def test_every_public_name_can_be_had_and_is_listed():
 
 def configurations():
     """The options of every verb and the sections inside them."""
-    waiting = [verb.options for verb in verbs()]
+    waiting = [verb.options for verb in verbs()] + [task.config for task in tasks().values()]
     classes = []
     for config in waiting:
         if config not in classes:

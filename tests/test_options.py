@@ -6,9 +6,10 @@ After a change that is meant: `python -m tests.test_options`.
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
-from mjp.catalog import verbs
+from mjp.catalog import tasks, verbs
+from mjp.core.verbs import DEFAULT_TASK
 
 LISTING = Path(__file__).parent / "options.txt"
 
@@ -17,6 +18,8 @@ def options_of(kind: Any, prefix: str = "") -> Iterator[str]:
     hints = get_type_hints(kind)
     for field in fields(kind):
         hint = hints[field.name]
+        if isinstance(hint, TypeVar):
+            hint = tasks()[DEFAULT_TASK].config
         name = f"{prefix}{field.name.replace('_', '-')}"
         if is_dataclass(hint):
             yield from options_of(hint, "" if field.name == "recipe" else f"{name}.")

@@ -26,4 +26,4 @@ from mjp.privacy.public import PublicModel as PublicModel
 from mjp.privacy.sharing import share as share
 from mjp.privacy.update import AttackResult as AttackResult
 from mjp.privacy.update import SharedUpdate as SharedUpdate
-from mjp.train.weighting import LocalizationWeight as LocalizationWeight
+from mjp.tasks.classify.config import LocalizationWeight as LocalizationWeight

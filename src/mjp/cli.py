@@ -17,13 +17,11 @@ from tyro.constructors import (
 )
 
 from mjp import __version__
-from mjp.catalog import GROUPS, verbs
-from mjp.commands.options import DEFAULT_RECIPE
+from mjp.catalog import GROUPS, read_recipe, recipe_of_run, tasks, verbs
 from mjp.core.errors import CheckpointError, ConfigError, MjpError
 from mjp.core.interruption import StoppedError
-from mjp.core.verbs import Verb
-from mjp.train.recipe import read_recipe, with_variant
-from mjp.train.runs import recipe_of_run
+from mjp.core.verbs import DEFAULT_TASK, Verb
+from mjp.train.config import DEFAULT_RECIPE
 
 EXTRAS = {
     "matplotlib": "evaluate",
@@ -92,8 +90,12 @@ def parse(arguments: list[str], known: Sequence[Verb]) -> tuple[Verb, Any]:
         word, _, job = verb.name.partition(" ")
         chosen: Any = verb.options
         settings: dict[str, Any] = {}
-        if verb.takes_recipe and arguments[:1] == [word]:
-            settings["default"] = _with_recipe(verb, arguments)
+        if verb.takes_recipe:
+            config: Any = tasks()[DEFAULT_TASK].config
+            if arguments[:1] == [word]:
+                settings["default"] = _with_recipe(verb, arguments)
+                config = type(settings["default"].recipe)
+            chosen = chosen[config]
         groups.setdefault(word, []).append(Annotated[chosen, subcommand(job or word, **settings)])
     choices = [
         jobs[0]
@@ -124,7 +126,7 @@ def _with_recipe(verb: Verb, arguments: list[str]) -> Any:
         return verb.options(name=name, recipe=recipe_of_run(out))
     recipe, variant = read_recipe(name), _value_of(arguments, "--variant")
     if variant is not None:
-        recipe = with_variant(recipe, variant)
+        recipe = recipe.with_variant(variant)
     return verb.options(name=name, recipe=recipe)
 
 

@@ -18,12 +18,12 @@ from rich.markup import escape
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from mjp.core.configuration import from_mapping, read_toml, suggestion, to_toml
+from mjp.catalog import read_recipe, recipe_from
+from mjp.core.configuration import from_mapping, read_toml, suggestion
 from mjp.core.display import clock, results, say
 from mjp.core.errors import ConfigError, MjpError
 from mjp.core.interruption import StoppedError, stop_requests
 from mjp.core.verbs import Verb
-from mjp.train.recipe import Recipe, read_recipe, recipe_from, with_variant
 
 STUDIES = Path(__file__).parent / "studies"
 TRAINING = "train"
@@ -161,7 +161,7 @@ def jobs_of(file: StudyFile, device: str | None = None) -> list[Job]:
                 ratio = f"{recipe.mjp.ratio:g}"
                 command = [TRAINING, f"{{out}}/{run}/recipe.toml", "--out", f"{{out}}/{needs[0]}"]
                 command += ["--run.device", device] if device else []
-                jobs.append(Job(run, TRAINING, tuple(command), to_toml(recipe), (), entry.alone))
+                jobs.append(Job(run, TRAINING, tuple(command), recipe.to_toml(), (), entry.alone))
             for part in entry.evaluations:
                 command = _evaluation(file, f"run {entry.name}: evaluation {part}", part, ratio)
                 key = json.dumps(command)
@@ -173,15 +173,15 @@ def jobs_of(file: StudyFile, device: str | None = None) -> list[Job]:
     return jobs
 
 
-def _recipe(file: StudyFile, entry: RunEntry, seed: int) -> Recipe:
+def _recipe(file: StudyFile, entry: RunEntry, seed: int) -> Any:
     """The recipe of a run: what is set for all, then its variant, then what is set for it."""
     name, where = entry.recipe or file.recipe, f"run {entry.name}"
     if name is None:
         raise ConfigError(f"{where}: there is no recipe; name one, for the run or for all")
-    recipe = recipe_from(_merged(tomllib.loads(to_toml(read_recipe(name))), file.set), where)
+    recipe = recipe_from(_merged(tomllib.loads(read_recipe(name).to_toml()), file.set), where)
     if entry.variant is not None:
-        recipe = with_variant(recipe, entry.variant)
-    own = _merged(tomllib.loads(to_toml(recipe)), entry.set)
+        recipe = recipe.with_variant(entry.variant)
+    own = _merged(tomllib.loads(recipe.to_toml()), entry.set)
     return recipe_from(_merged(own, {"run": {"seed": seed}}), where)
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
+from mjp.catalog import read_recipe
 from mjp.cli import main
 from mjp.commands import demo
 from mjp.core.errors import ConfigError
 from mjp.core.records import RECORDS
-from mjp.train.recipe import read_recipe
 from tests.browsing import snapshot
 from tests.report.tracing import untraced
 

@@ -6,20 +6,13 @@ from dataclasses import fields, replace
 
 import pytest
 
+from mjp.catalog import read_recipe, recipe_from, recipes
 from mjp.core.configuration import flatten, from_mapping, to_toml
 from mjp.core.errors import ConfigError
 from mjp.models.config import VARIANTS
-from mjp.train.recipe import (
-    RECIPES,
-    Recipe,
-    read_recipe,
-    recipe_from,
-    recipe_names,
-    recipe_path,
-    with_variant,
-)
+from mjp.tasks.classify.config import ClassifyConfig
 
-NAMES = recipe_names()
+NAMES = [name for name, path in recipes().items() if "classify" in path.parts]
 
 
 def test_the_recipes_that_are_promised_are_there():
@@ -42,13 +35,13 @@ def test_the_recipes_that_are_promised_are_there():
 def test_a_recipe_survives_being_written_and_read(name):
     recipe = read_recipe(name)
     assert recipe_from(tomllib.loads(to_toml(recipe)), "it") == recipe
-    plain = with_variant(recipe, "A")
+    plain = recipe.with_variant("A")
     assert recipe_from(tomllib.loads(to_toml(plain)), "it") == plain
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_begins_with_its_command(name):
-    head = (RECIPES / f"{name}.toml").read_text().split("\n[")[0]
+    head = recipes()[name].read_text().split("\n[")[0]
     assert f"mjp train {name}" in head
     assert all(line.startswith("#") or not line for line in head.splitlines())
 
@@ -115,18 +108,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"bad.toml is no TOML file: .*line 1"):
         read_recipe(str(tmp_path / "bad.toml"))
     with pytest.raises(ConfigError, match=r"did you mean digits\?"):
-        recipe_path("digit")
+        read_recipe("digit")
 
 
 def test_a_recipe_of_ones_own_starts_from_the_papers_defaults(tmp_path):
     (tmp_path / "mine.toml").write_text("[run]\nepochs = 50\n")
     recipe = read_recipe(str(tmp_path / "mine.toml"))
-    assert recipe == replace(Recipe(), run=replace(Recipe().run, epochs=50))
+    assert recipe == replace(ClassifyConfig(), run=replace(ClassifyConfig().run, epochs=50))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_variant_keeps_the_recipes_ratio_where_it_shuffles_a_part(variant):
-    recipe = with_variant(read_recipe("mini-imagenet-64"), variant)
+    recipe = read_recipe("mini-imagenet-64").with_variant(variant)
     expected = VARIANTS[variant]
     assert recipe.mjp.positions == expected.positions
     assert recipe.mjp.localization == expected.localization
@@ -135,11 +128,11 @@ def test_a_variant_keeps_the_recipes_ratio_where_it_shuffles_a_part(variant):
 
 
 def test_flattening_names_every_value():
-    flat = flatten(Recipe())
+    flat = flatten(ClassifyConfig())
     assert flat["run.epochs"] == 300
-    sections = [field.name for field in fields(Recipe)]
+    sections = [field.name for field in fields(ClassifyConfig)]
     assert all(name.split(".")[0] in sections for name in flat)
     assert not any(isinstance(value, float) and math.isnan(value) for value in flat.values())
     with pytest.raises(ConfigError, match="there is no variant"):
-        with_variant(Recipe(), "Z")
-    assert from_mapping(Recipe, {}, where="it") == Recipe()
+        ClassifyConfig().with_variant("Z")
+    assert from_mapping(ClassifyConfig, {}, where="it") == ClassifyConfig()

@@ -10,18 +10,19 @@ import torch
 from timm.utils import ModelEmaV3
 
 import mjp
-from mjp.commands.watching import Silent, clock, line_of, row_of
+from mjp.catalog import read_recipe
 from mjp.core.errors import CheckpointError, ConfigError
+from mjp.core.run import Run
 from mjp.core.team import Team
 from mjp.data.batch import Calendar
 from mjp.data.embedded import DigitsSource
 from mjp.models.backbone import PatchProjection, with_fast_patches
-from mjp.train.estimate import estimate
-from mjp.train.journal import EpochReport, Losses, StepReport
+from mjp.tasks.classify.config import ClassifyConfig
+from mjp.tasks.classify.task import start_from
+from mjp.train.check import estimate_memory
+from mjp.train.config import OptimizerSettings, RunSettings
 from mjp.train.loop import Trainer
 from mjp.train.optimization import Average, make_optimizer, make_schedule
-from mjp.train.recipe import OptimizerSettings, Recipe, RunSettings, read_recipe
-from mjp.train.setup import image_format, make_feed, make_model, start_from
 from tests.data.pictures import write_folder
 from tests.models.kinds import KINDS, VITS
 from tests.train.running import records, train
@@ -29,7 +30,7 @@ from tests.train.running import records, train
 ALONE = Team(0, 1, torch.device("cpu"))
 
 
-def tiny(**run) -> Recipe:
+def tiny(**run) -> ClassifyConfig:
     recipe = read_recipe("digits")
     arguments = {"patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 2}
     settings = {"epochs": 4, "warmup_epochs": 2, **run}
@@ -41,19 +42,18 @@ def tiny(**run) -> Recipe:
     )
 
 
-def trainer(recipe: Recipe, out) -> Trainer:
-    train, val = DigitsSource("train"), DigitsSource("val")
-    model = make_model(recipe, train.classes)
-    feed = make_feed(recipe, model, train, val, ALONE)
+def trainer(recipe: ClassifyConfig, out) -> Trainer:
+    task, run = recipe.make_task(), Run(out, ALONE, 0)
+    feed = task.data(run)
     feed.prepare(lambda what, done, total: None)
-    return Trainer(recipe, model, feed, ALONE, out, Silent())
+    return Trainer(task, task.model(feed), feed, run)
 
 
 def test_there_is_no_jigsaw_before_the_end_of_warm_up(tmp_path):
     run = trainer(tiny(), tmp_path)
     start = run.calendar.at(2)
-    for step, batch in ((s, b) for s, b in zip(range(60), run.feed.train(0, 60), strict=True)):
-        plan = run._plan(batch)
+    for step, batch in ((s, b) for s, b in zip(range(60), run.data.train(0, 60), strict=True)):
+        plan = run.draw_plan(batch)
         assert (plan is not None) == (step >= start)
         if plan is not None:
             assert plan.masked.sum(1).eq(4).all()
@@ -62,8 +62,8 @@ def test_there_is_no_jigsaw_before_the_end_of_warm_up(tmp_path):
 def test_a_jigsaw_happens_with_its_probability(tmp_path):
     recipe = tiny(warmup_epochs=0)
     run = trainer(replace(recipe, mjp=replace(recipe.mjp, probability=0.3)), tmp_path)
-    batch = next(run.feed.train(0, 1))
-    drawn = [run._plan(replace(batch, step=step)) is not None for step in range(400)]
+    batch = next(run.data.train(0, 1))
+    drawn = [run.draw_plan(replace(batch, step=step)) is not None for step in range(400)]
     assert 0.22 < sum(drawn) / 400 < 0.38
 
 
@@ -154,7 +154,7 @@ def test_other_backbones_train_too(name, tmp_path):
     )
     run = trainer(recipe, tmp_path)
     before = {name: value.clone() for name, value in run.model.state_dict().items()}
-    batches = run.feed.train(400, 402)
+    batches = run.data.train(400, 402)
     for step in (400, 401):
         run.step = step
         run.train_step(batches)
@@ -196,11 +196,10 @@ def test_fine_tuning_starts_where_the_weights_are(tmp_path):
 
 def test_fine_tuning_shows_images_as_the_weights_have_seen_them(tmp_path):
     recipe = read_recipe("digits")
-    model = make_model(recipe, tuple("0123456789"))
-    model.pretrained_cfg = {**model.pretrained_cfg, "mean": (0.1, 0.2, 0.3), "std": (0.5, 0.5, 0.4)}
-    mjp.save(model, tmp_path / "first")
-    tuned = make_model(replace(recipe, init=str(tmp_path / "first")), tuple("0123456789"))
-    shown = image_format(recipe, tuned)
+    form = replace(recipe.make_task().image_format(), mean=(0.1, 0.2, 0.3), std=(0.5, 0.5, 0.4))
+    mjp.save(recipe.make_task().first_model(tuple("0123456789"), form), tmp_path / "first")
+    tuned = replace(recipe, init=str(tmp_path / "first")).make_task()
+    shown = tuned.image_format()
     assert shown.mean == (0.1, 0.2, 0.3)
     assert shown.std == (0.5, 0.5, 0.4)
     config = tmp_path / "first" / "config.json"
@@ -208,7 +207,7 @@ def test_fine_tuning_shows_images_as_the_weights_have_seen_them(tmp_path):
     content["pretrained_cfg"]["mean"] = ["a", "b", "c"]
     config.write_text(json.dumps(content))
     with pytest.raises(CheckpointError, match="as the mean of their images"):
-        make_model(replace(recipe, init=str(tmp_path / "first")), tuple("0123456789"))
+        tuned.image_format()
 
 
 def test_the_best_model_is_the_best_epochs_and_knows_its_classes(tmp_path):
@@ -222,7 +221,7 @@ def test_the_best_model_is_the_best_epochs_and_knows_its_classes(tmp_path):
     model = mjp.load(out / "best").eval()
     assert model.pretrained_cfg["label_names"] == tuple("0123456789")
     source = DigitsSource("val")
-    feed = make_feed(read_recipe("digits"), model, source, source, ALONE)
+    feed = read_recipe("digits").make_task().feed(source, source, Run(tmp_path, ALONE, 0))
     feed.prepare(lambda what, done, total: None)
     right = total = 0
     with torch.no_grad():
@@ -254,35 +253,23 @@ def test_a_validation_set_of_which_nothing_can_be_read_is_an_error(tmp_path, cap
         assert "can be read" in capsys.readouterr().err
 
 
-def test_memory_is_estimated_from_a_real_pass():
+def test_memory_is_estimated_from_a_real_pass(tmp_path):
     recipe = tiny()
-    model = make_model(recipe, tuple("0123456789"))
+    task = recipe.make_task()
+    model, batch = task.trial(Run(tmp_path, ALONE, 0))
     weights = sum(p.numel() * 4 for p in model.parameters())
-    small, large = estimate(recipe, model, 16), estimate(recipe, model, 64)
-    assert small.weights == small.gradients == weights
-    assert small.optimizer == 2 * weights
-    assert large.activations == 4 * small.activations
-    per_token = small.activations / 16 / 17 / 24 / 4
+    small, large = (estimate_memory(task, model, batch, chunk) for chunk in (16, 64))
+    assert small["weights"] == small["gradients"] == weights
+    assert small["optimiser"] == 2 * weights
+    assert large["activations"] == 4 * small["activations"]
+    per_token = small["activations"] / 16 / 17 / 24 / 4
     assert 20 < per_token < 120, "some dozens of numbers for each of a token's"
-    sharded = replace(recipe, run=replace(recipe.run, distribution="fsdp"))
-    assert estimate(sharded, model, 16, processes=4).weights == weights // 4
-
-
-def test_every_number_has_a_place_in_the_live_line_and_in_the_table():
-    losses = Losses(1.25, 3.5, 1.285, 0.9)
-    line = line_of(StepReport(2, 40, 30, 900, losses, 1e-3, 1234.0, 75.0, 3 * 2**30))
-    for words in ("epoch 2/40", "step 30/900", "1.2850", "1.2500", "3.500", "1,234 images/s"):
-        assert words in line
-    assert "0:01:15 left" in line
-    assert "3.0 GiB" in line
-    row = row_of(EpochReport(2, losses, 1e-3, 0.01, 51.5, None, 2.0, 53.25, 900.0, 12.34))
-    assert row.split() == ["2", "1.2850", "1.2500", "3.500", "51.50", "53.25", "900", "12.3", "s"]
-    assert clock(float("inf")) == "?"
-    assert clock(7325) == "2:02:05"
+    sharded = replace(recipe, run=replace(recipe.run, distribution="fsdp")).make_task()
+    assert estimate_memory(sharded, model, batch, 16, processes=4)["weights"] == weights // 4
 
 
 def test_arguments_that_the_model_does_not_have_are_an_error():
     recipe = tiny()
     wrong = replace(recipe, model=replace(recipe.model, arguments={"colour": 3}))
     with pytest.raises(ConfigError, match="cannot be built so"):
-        make_model(wrong, ("a", "b"))
+        wrong.make_task().image_format()

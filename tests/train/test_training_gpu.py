@@ -5,18 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mjp.commands.watching import Silent
+from mjp.catalog import read_recipe
+from mjp.core.run import Run
 from mjp.core.team import Team
 from mjp.data.config import AugmentSettings
 from mjp.data.embedded import PositionsSource
+from mjp.tasks.classify.config import ClassifyConfig
 from mjp.train.loop import Trainer
-from mjp.train.recipe import Recipe, read_recipe
-from mjp.train.setup import make_feed, make_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.unchecked]
 
 
-def recipe(**run) -> Recipe:
+def recipe(**run) -> ClassifyConfig:
     found = read_recipe("digits")
     settings = {"batch": 32, "warmup_epochs": 0, "precision": "fp32", "compile": "off", **run}
     return replace(
@@ -28,23 +28,22 @@ def recipe(**run) -> Recipe:
     )
 
 
-def trainer(settings: Recipe, device: str, out) -> Trainer:
+def trainer(settings: ClassifyConfig, device: str, out) -> Trainer:
     source = PositionsSource("train", 64)
-    team = Team(0, 1, torch.device(device))
-    model = make_model(settings, source.classes)
-    feed = make_feed(settings, model, source, source, team)
+    task, run = settings.make_task(), Run(out, Team(0, 1, torch.device(device)), 0)
+    feed = task.feed(source, source, run)
     feed.prepare(lambda what, done, total: None)
-    return Trainer(settings, model, feed, team, out, Silent())
+    return Trainer(task, task.model(feed), feed, run)
 
 
 def test_the_resident_feed_gives_what_it_gives_on_the_cpu(tmp_path):
     settings = replace(recipe(), augment=AugmentSettings(erasing=0.0))
     here, there = (
-        list(trainer(settings, device, tmp_path).feed.train(0, 3)) for device in ("cpu", "cuda")
+        list(trainer(settings, device, tmp_path).data.train(0, 3)) for device in ("cpu", "cuda")
     )
     for one, other in zip(here, there, strict=True):
-        torch.testing.assert_close(other.targets.cpu(), one.targets)
-        gap = (other.images.cpu() - one.images).abs()
+        torch.testing.assert_close(other.inputs["targets"].cpu(), one.inputs["targets"])
+        gap = (other.inputs["images"].cpu() - one.inputs["images"]).abs()
         # A level of 255 is about 0.02; rounding may differ by one, and an operation may widen it.
         assert gap.mean() < 0.01
         assert gap.quantile(0.99) < 0.2
@@ -52,7 +51,7 @@ def test_the_resident_feed_gives_what_it_gives_on_the_cpu(tmp_path):
 
 def test_nothing_in_a_step_waits_for_the_gpu(tmp_path):
     run = trainer(recipe(), "cuda", tmp_path)
-    batches = run.feed._batches(0, 8)
+    batches = run.data._batches(0, 8)
     for _ in range(4):  # Compiles and fills caches.
         run.train_step(batches)
     torch.cuda.synchronize()
@@ -78,9 +77,9 @@ def test_compiled_steps_have_the_losses_of_plain_ones(mode, localization, tmp_pa
             mjp=replace(settings.mjp, localization=localization),
         )
         run = trainer(settings, "cuda", tmp_path)
-        batches = run.feed.train(0, 6)
+        batches = run.data.train(0, 6)
         for step in range(6):
             run.step = step
             run.train_step(batches)
-        found.append(run._epoch.tolist())
+        found.append(list(run._sums["epoch"].means().values()))
     assert found[1] == pytest.approx(found[0], rel=2e-3)

@@ -16,11 +16,7 @@ def _runner(module: str) -> Callable[[Any], None]:
 
 
 def _verb(name: str, kind: type, module: str) -> Verb:
-    return Verb(name, kind, _runner(f"mjp.{module}"), takes_recipe=name in ("train", "check"))
+    return Verb(name, kind, _runner(f"mjp.{module}"))
 
 
-VERBS = (
-    _verb("demo", options.DemoOptions, "commands.demo"),
-    _verb("train", options.TrainOptions, "commands.train"),
-    _verb("check", options.CheckOptions, "commands.check"),
-)
+VERBS = (_verb("demo", options.DemoOptions, "commands.demo"),)

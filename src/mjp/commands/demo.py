@@ -9,16 +9,16 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from mjp import __version__
-from mjp.catalog import sections
-from mjp.commands import train
+from mjp.catalog import read_recipe, recipe_of_run, sections
 from mjp.commands.demo_method import load_photograph, show_method
 from mjp.commands.demo_panels import show_panels
 from mjp.commands.evaluating import claim
-from mjp.commands.options import DemoOptions, TrainOptions, Variant
+from mjp.commands.options import DemoOptions
 from mjp.core.errors import ConfigError
 from mjp.core.interruption import StoppedError
 from mjp.core.ranges import check_ratio
@@ -30,8 +30,8 @@ from mjp.privacy.command import run_audit
 from mjp.privacy.config import DEFAULT_SIZE, AuditOptions
 from mjp.report.demo import LEAD, METHOD_FILE, PANELS_FILE, TITLE
 from mjp.report.page import write_report
-from mjp.train import runs
-from mjp.train.recipe import Recipe, read_recipe, with_variant
+from mjp.train.config import TrainOptions, Variant
+from mjp.train.loop import train
 
 MODELS: dict[Variant, str] = {"A": "plain ViT", "J": "ViT with MJP"}
 """The two models by the rows of the paper's ablation that they are, and what they are called."""
@@ -239,21 +239,21 @@ def _audited(out: Path, name: str) -> Path:
     return out / "audit" / name
 
 
-def _recipe(data: str, variant: Variant, options: DemoOptions) -> Recipe:
-    recipe = with_variant(read_recipe(data), variant)
+def _recipe(data: str, variant: Variant, options: DemoOptions) -> Any:
+    recipe = read_recipe(data).with_variant(variant)
     if variant != "A":
         recipe = replace(recipe, mjp=replace(recipe.mjp, ratio=options.ratio))
     epochs = EPOCHS[data] or recipe.run.epochs
     return replace(recipe, run=replace(recipe.run, epochs=epochs, seed=options.seed, device="cpu"))
 
 
-def _train(recipe: Recipe, out: Path) -> None:
+def _train(recipe: Any, out: Path) -> None:
     """Trains, or goes on training where the same run was stopped."""
     try:
-        same = runs.recipe_of_run(out) == recipe
+        same = recipe_of_run(out) == recipe
     except ConfigError:
         same = False
-    train.run(TrainOptions(out=out, resume=same, fresh=not same, recipe=recipe))
+    train(TrainOptions(out=out, resume=same, fresh=not same, recipe=recipe))
 
 
 def _models(data: str, options: DemoOptions) -> tuple[str, ...]:

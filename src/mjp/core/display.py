@@ -46,9 +46,7 @@ def meter(what: str, total: int, *, shown: bool = True) -> Iterator[Advance]:
         )
         # What is printed meanwhile goes above the bar, but not out of a pipe onto the terminal.
         above = sys.stdout.isatty()
-        with Progress(
-            *columns, console=console, disable=not shown, redirect_stdout=above
-        ) as bar:
+        with Progress(*columns, console=console, disable=not shown, redirect_stdout=above) as bar:
             task = bar.add_task(what, total=total)
             yield lambda more, now="": bar.update(task, advance=more, description=now or what)
         return

@@ -5,6 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+DEFAULT_TASK = "classify"
+"""The task of recipes that name none."""
+
+RECIPE = "recipe.toml"
+"""Where a run notes its recipe, in its folder."""
+
 
 @dataclass(frozen=True)
 class Verb:
@@ -15,11 +21,12 @@ class Verb:
             what `mjp eval --flag …` does.
         options: the dataclass of its options; its docstring is the help.
         run: carries it out; loads what it needs only when called.
-        takes_recipe: whether its options are `name`, a recipe's name, and `recipe`, its values.
+        takes_recipe: whether its options are generic over a task's configuration, with `name`, a
+            recipe's name, and `recipe`, its values.
     """
 
     name: str
-    options: type
+    options: Any
     run: Callable[[Any], None]
     takes_recipe: bool = False
 

@@ -1,137 +1,158 @@
 """`mjp check`: a recipe with all its values, what it will take, and what is wrong with it."""
 
 import math
+import os
 import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from rich.table import Table
+from torch import Tensor
 
-from mjp.commands.options import CheckOptions
-from mjp.commands.terminal import choose_device, results
-from mjp.core.configuration import to_toml
+from mjp.core.display import results
 from mjp.core.errors import ConfigError, MjpError
 from mjp.core.ranges import check_count
+from mjp.core.run import Run
+from mjp.core.team import Team, choose_device
 from mjp.data.batch import Batching, Calendar
-from mjp.data.opening import open_both
-from mjp.data.source import Source
-from mjp.train.estimate import Memory, estimate
+from mjp.train.config import CheckOptions, TaskConfig
 from mjp.train.optimization import scaled
-from mjp.train.recipe import Recipe
-from mjp.train.setup import make_model
+from mjp.train.task import Objective, Task
 
-UNKNOWN_CLASSES = 1000
-"""How many classes are assumed where the data cannot be looked at."""
+Given = TypeVar("Given")
 
 
-def run(options: CheckOptions) -> None:
+def check(options: CheckOptions[Any]) -> None:
     """Prints; raises if anything would keep the recipe from being carried out."""
-    recipe = options.recipe
-    results().print(to_toml(recipe), markup=False, highlight=False)
-    check_count("processes", options.processes)
+    config, processes = options.recipe, options.processes
+    settings = config.run
+    results().print(config.to_toml(), markup=False, highlight=False)
+    check_count("processes", processes)
     problems: list[str] = []
-    if options.processes > 1 and recipe.run.compile == "graphs":
+    if processes > 1 and settings.compile == "graphs":
         problems.append("run.compile graphs is for one process; use on for several")
-    device = _tried(problems, lambda: choose_device(recipe.run.device))
-    sources = _tried(problems, lambda: open_both(recipe.data))
-    if sources is not None:
-        for source in sources:
-            _tried(problems, partial(source.picture, 0))
-    batching = _tried(
-        problems,
-        lambda: Batching(recipe.run.batch, options.processes, 0, recipe.run.accumulation),
-    )
-    classes = tuple(map(str, range(UNKNOWN_CLASSES))) if sources is None else sources[0].classes
-    model = _tried(problems, lambda: make_model(recipe, classes))
-    memory = None
-    if model is not None and batching is not None:
+    device = _tried(problems, lambda: choose_device(settings.device)) or torch.device("cpu")
+    passes = settings.accumulation
+    chunk = _tried(problems, lambda: Batching(settings.batch, processes, 0, passes).chunk)
+    if chunk is None:  # The rest is looked at with a batch that works.
+        config = replace(config, run=replace(settings, batch=2 * processes * passes))
+    task = config.make_task()
+    run = Run(Path(os.devnull), Team(0, processes, device), settings.seed)  # Writes nothing.
+    data = _tried(problems, lambda: task.data(run))
+    for source in () if data is None else (data.source, data.val_source):
+        _tried(problems, partial(source.picture, 0))
+    trial = _tried(problems, lambda: task.trial(run))
+    model, memory = None, None
+    if trial is not None:
+        model, batch = trial
         memory = _tried(
-            problems, lambda: estimate(recipe, model, batching.chunk, options.processes)
+            problems, lambda: estimate_memory(task, model, batch, chunk or 2, processes)
         )
-    _print_facts(recipe, model, sources, memory)
-    for note in _odd(recipe, model, memory, device):
+    table = Table(show_header=False)
+    facts = _facts(options.recipe, model, memory)
+    if data is not None:
+        calendar = Calendar(data.samples, settings.batch, settings.epochs)
+        facts |= {name.replace("_", " "): f"{value:,}" for name, value in task.facts(data).items()}
+        facts["steps"] = f"{calendar.steps:,}, {data.samples / settings.batch:,.1f} an epoch"
+        facts["jigsaw from"] = f"step {calendar.at(settings.warmup_epochs):,}"
+    for row in facts.items():
+        table.add_row(*row)
+    results().print(table)
+    notes = task.notes(model) if memory is not None else []
+    for note in (*notes, *_room(memory or {}, device)):
         results().print(f"note: {note}", markup=False, highlight=False)
     if problems:
         raise ConfigError(f"{options.name} cannot be carried out:\n  - " + "\n  - ".join(problems))
     results().print("nothing is wrong", highlight=False)
 
 
-def _tried(problems: list[str], action: Any) -> Any:
+def estimate_memory(
+    task: Task[Any], model: Any, batch: Mapping[str, Tensor], chunk: int, processes: int = 1
+) -> dict[str, int]:
+    """Bytes on each device, from one real pass over the few samples of a batch.
+
+    Raises whatever the model raises on such samples; so this is also a trial. What the backward
+    pass needs of the forward pass is that without compilation, which saves some.
+
+    Args:
+        chunk: samples in a pass of a process.
+    """
+    config = task.config
+    inputs = {**batch, **{name: torch.tensor(v) for name, v in task.schedule(0.0).items()}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # Of a ratio too small: a note says so.
+        plan = task.draw_plan(model, batch, torch.Generator().manual_seed(0))
+    kept: dict[int, int] = {}
+    parameters = {parameter.data_ptr() for parameter in model.parameters()}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in parameters:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    objective = Objective(model, task, config.run.precision).train()
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        loss = objective(batch=inputs, plan=plan)["loss"]
+    loss.backward()
+    model.zero_grad(set_to_none=True)
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    weights //= processes if config.run.distribution == "fsdp" else 1
+    return {
+        "weights": weights,
+        "gradients": weights,
+        "optimiser": 2 * weights,
+        "average": weights if config.optimizer.average else 0,
+        "activations": sum(kept.values()) * chunk // len(next(iter(batch.values()))),
+    }
+
+
+def _tried(problems: list[str], action: Callable[[], Given]) -> Given | None:
     """What the action gives; None, and a problem more, where it fails."""
     try:
         return action()
     except (MjpError, RuntimeError, AssertionError, TypeError) as error:
-        problems.append(str(error) or type(error).__name__)
+        text = str(error) or type(error).__name__
+        if text not in problems:
+            problems.append(text)
         return None
 
 
-def _odd(
-    recipe: Recipe, model: Any, memory: Memory | None, device: torch.device | None
-) -> list[str]:
-    """What can be carried out but is perhaps not meant."""
+def _facts(config: TaskConfig, model: Any, memory: dict[str, int] | None) -> dict[str, str]:
+    facts = {}
+    if model is not None:
+        facts["parameters"] = f"{sum(p.numel() for p in model.parameters()):,}"
+        if hasattr(model, "mjp_parts"):
+            facts["MJP"] = model.mjp_parts()
+    rate = scaled(config.optimizer.learning_rate, config.optimizer, config.run.batch)
+    facts["highest learning rate"] = f"{rate:g}"
+    if memory is not None:
+        listed = ", ".join(f"{name} {_size(value)}" for name, value in memory.items() if value)
+        facts["memory of a device, about"] = f"{_size(sum(memory.values()))}: {listed}"
+    return facts
+
+
+def _room(memory: Mapping[str, int], device: torch.device) -> list[str]:
+    """What will perhaps not fit."""
     notes = []
-    mjp = recipe.mjp
-    if mjp.ratio > 0 and memory is not None:  # The model has been tried on such images.
-        patches = model.grid_of(torch.empty(1, 3, *recipe.model.image_size)).num_patches
-        if round(mjp.ratio * patches) == 0:
-            notes.append(
-                f"mjp.ratio {mjp.ratio:g} masks none of an image's {patches} patches, so there "
-                "will never be a jigsaw"
-            )
-    if mjp.ratio > 0 and mjp.probability == 0:
-        notes.append("mjp.probability is 0, so there will never be a jigsaw")
-    if mjp.ratio > 0 and mjp.positions == "own" and mjp.localization is not None:
-        notes.append("patches are shuffled but keep their positions, and these are localized")
-    if recipe.init is not None and recipe.optimizer.layer_decay is None:
-        notes.append("fine-tuning often does better with --optimizer.layer-decay 0.75")
-    if memory is not None and device is not None and device.type == "cuda":
+    if device.type == "cuda":
         _, there = torch.cuda.mem_get_info(device)
-        if memory.total > 0.95 * there:
+        if sum(memory.values()) > 0.95 * there:
             notes.append(
                 f"the estimate is more than the {there / 2**30:.0f} GiB of the device; raise "
                 "--run.accumulation"
             )
     free = shutil.disk_usage(Path.cwd()).free
-    if memory is not None and 5 * memory.weights * 4 > free:
+    if 5 * memory.get("weights", 0) * 4 > free:
         notes.append(
             f"checkpoints will not fit on this disk, which has {free / 2**30:.1f} GiB free"
         )
     return notes
-
-
-def _print_facts(
-    recipe: Recipe, model: Any, sources: tuple[Source, Source] | None, memory: Memory | None
-) -> None:
-    table = Table(show_header=False)
-    table.add_column()
-    table.add_column()
-    run = recipe.run
-    if model is not None:
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        table.add_row("parameters", f"{parameters:,}")
-        table.add_row("MJP", model.mjp_parts())
-    if sources is not None:
-        train, val = sources
-        calendar = Calendar(len(train), run.batch, run.epochs)
-        table.add_row("classes", f"{len(train.classes)}")
-        table.add_row("images", f"{len(train):,} to train on, {len(val):,} to validate on")
-        table.add_row("steps", f"{calendar.steps:,}, {len(train) / run.batch:,.1f} an epoch")
-        table.add_row("jigsaw from", f"step {calendar.at(run.warmup_epochs):,}")
-    peak = scaled(recipe.optimizer.learning_rate, recipe.optimizer, run.batch)
-    table.add_row("highest learning rate", f"{peak:g}")
-    if memory is not None:
-        parts = (
-            ("weights", memory.weights),
-            ("gradients", memory.gradients),
-            ("optimiser", memory.optimizer),
-            ("average", memory.average),
-            ("activations", memory.activations),
-        )
-        listed = ", ".join(f"{name} {_size(value)}" for name, value in parts if value)
-        table.add_row("memory of a device, about", f"{_size(memory.total)}: {listed}")
-    results().print(table)
 
 
 def _size(count: int) -> str:

@@ -1,4 +1,4 @@
-"""What every task's recipe holds: the optimiser and the run; and the options of `mjp train`. Light."""
+"""What the recipes of every task hold, and the options of `mjp train`. Light."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +9,13 @@ from tyro.conf import Positional, arg
 from mjp.core.configuration import flatten, to_toml
 from mjp.core.errors import ConfigError
 from mjp.core.ranges import check_at_least, check_count, check_ratio
+from mjp.core.verbs import DEFAULT_TASK
 
 if TYPE_CHECKING:
     from mjp.core.records import Scalar
     from mjp.train.task import Task
 
 DEFAULT_RECIPE = "digits"
-DEFAULT_TASK = "classify"
-"""The task of recipes that name none."""
-RECIPE = "recipe.toml"
-"""Where a run notes its recipe, in its folder."""
 Variant = Literal["A", "B", "C", "D", "E", "F", "G", "H", "I", "J"]
 
 
@@ -124,7 +121,7 @@ class TaskConfig:
     optimizer: OptimizerSettings
     run: RunSettings
 
-    def make_task(self) -> "Task":
+    def make_task(self) -> "Task[Any]":
         """The task of this configuration; loads what it needs only now."""
         raise NotImplementedError
 

@@ -7,7 +7,8 @@ from typing import Any
 from mjp.core.configuration import from_mapping, read_toml
 from mjp.core.errors import ConfigError
 from mjp.core.run import Run
-from mjp.train.config import DEFAULT_TASK, RECIPE, TrainOptions
+from mjp.core.verbs import DEFAULT_TASK, RECIPE
+from mjp.train.config import TaskConfig, TrainOptions
 
 OWN = ("checkpoints", "best", "final", "tensorboard", "unreadable.txt", RECIPE)
 """What a run writes into its folder, beside records."""
@@ -25,7 +26,7 @@ def claim(run: Run, options: TrainOptions[Any]) -> None:
         raise ConfigError("--resume and --fresh contradict each other")
     begun = (run.out / RECIPE).exists()
     if begun and options.resume:
-        _check_same(run.out, options)
+        check_same(run.out, options.recipe)
     elif (begun or (run.out / "checkpoints").exists()) and not (options.fresh or options.resume):
         raise ConfigError(
             f"{run.out} holds a run already; go on with it with --resume, start over with --fresh, "
@@ -35,19 +36,25 @@ def claim(run: Run, options: TrainOptions[Any]) -> None:
     if options.fresh:
         run.cut(0)
     if run.leads:
-        for name in OWN if options.fresh else ():
-            path = run.out / name
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+        if options.fresh:
+            clear(run.out)
         if options.fresh or not begun:
             (run.out / RECIPE).write_text(options.recipe.to_toml(), encoding="utf-8")
 
 
-def _check_same(out: Path, options: TrainOptions[Any]) -> None:
+def clear(out: Path) -> None:
+    """Removes what a run wrote, beside records, and nothing else."""
+    for name in OWN:
+        path = out / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def check_same(out: Path, config: TaskConfig) -> None:
     """Raises where a run is to be resumed with values that would change what it comes to."""
-    path, config = out / RECIPE, options.recipe
+    path = out / RECIPE
     values = read_toml(path)
     before = {"task": values.pop("task", DEFAULT_TASK)}
     if before["task"] == config.task:

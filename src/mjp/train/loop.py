@@ -14,9 +14,8 @@ from mjp.core.interruption import StoppedError
 from mjp.core.records import Record, Scalar
 from mjp.core.run import Run
 from mjp.core.seeds import generator_for, seed_for
-from mjp.data.batch import Batch
+from mjp.data.batch import Batch, Calendar
 from mjp.data.feed import Feed
-from mjp.data.order import Calendar
 from mjp.jigsaw import JigsawPlan
 from mjp.train import snapshots
 from mjp.train.config import TrainOptions
@@ -73,7 +72,7 @@ def train(options: TrainOptions[Any]) -> None:
                     )
         end = trainer.finish()
         if run.leads:
-            _report(run, end, data)
+            _report(run, task, end, data)
 
 
 class Trainer:
@@ -229,7 +228,7 @@ class Trainer:
         """Renews the live line where it is old, from this process's own numbers."""
         if not (self.run.leads and self._clock.live_is_due()):
             return
-        losses = self._sums["epoch"].means() if self._sums["epoch"].names else {}
+        losses = self._sums["epoch"].means()
         _, rate = self._clock.epoch(self.step)
         memory = self._peak_memory()
         words = (
@@ -294,9 +293,7 @@ class Trainer:
             "unreadable_images": len(self.data.problems),
         }
         times = {"seconds": self._clock.total(), "peak_memory": self._peak_memory()}
-        self.run.write(
-            Record("train end", {}, values), Record(TIMED, {}, times), environment=False
-        )
+        self.run.write(Record("train end", {}, values), Record(TIMED, {}, times), environment=False)
         return {**values, **times}
 
     def _scalars(self) -> dict[str, float]:
@@ -399,12 +396,12 @@ def _whole(value: Tensor) -> Tensor:
     return whole.detach().cpu()
 
 
-def _report(run: Run, end: Mapping[str, Scalar], data: Feed) -> None:
+def _report(run: Run, task: Task[Any], end: Mapping[str, Any], data: Feed) -> None:
     """Says what came out, and where it lies."""
-    best, last = ((n, v) for n, v in end.items() if n.startswith(("best_", "last_")) and n != "best_epoch")
+    first = task.metric_names[0]
     lines = [
-        f"{best[0]}  {best[1]:.2f} after epoch {end['best_epoch']}",
-        f"{last[0]}  {last[1]:.2f}",
+        f"best {first:<7}{end[f'best_{first}']:.2f} after epoch {end['best_epoch']}",
+        f"last {first:<7}{end[f'last_{first}']:.2f}",
         f"time        {clock(end['seconds'])}",
         f"best model  {run.out / 'best'}",
         f"last model  {run.out / 'final'}",

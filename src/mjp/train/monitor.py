@@ -51,7 +51,7 @@ class Means:
         """The means by name, over all processes or of this one alone."""
         sums = self._sums if team is None else team.total(self._sums)
         count, *totals = sums.tolist()
-        return {name: total / count for name, total in zip(self.names, totals, strict=True)}
+        return {n: total / count for n, total in zip(self.names, totals, strict=True) if count}
 
 
 class Clock:

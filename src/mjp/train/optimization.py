@@ -10,12 +10,12 @@ from timm.scheduler import CosineLRScheduler
 from torch import Tensor, nn
 
 from mjp.data.batch import Calendar
-from mjp.train.recipe import OptimizerSettings, RunSettings
+from mjp.train.config import OptimizerSettings, RunSettings
 
 
 def make_optimizer(model: Any, settings: OptimizerSettings, batch: int) -> torch.optim.AdamW:
     """AdamW over timm's groups: decayed or not, and by layer where rates fall with depth."""
-    spared = model.no_weight_decay()
+    spared = model.no_weight_decay() if hasattr(model, "no_weight_decay") else set()
     # By name: the order of these arguments is not the same in timm's two functions.
     if settings.layer_decay is None:
         groups = param_groups_weight_decay(

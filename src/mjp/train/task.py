@@ -1,4 +1,4 @@
-"""`Task`: what is trained. The loop asks it for data, a model, losses and metrics, and knows none."""
+"""`Task`: what is trained; the loop asks it for data, a model, losses and metrics."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -82,11 +82,21 @@ class Task(ABC, Generic[Config]):
     def save(self, weights: dict[str, Tensor], data: Feed, folder: Path) -> None:
         """Writes a trained model, with these weights."""
         folder.mkdir(parents=True, exist_ok=True)
-        save_file({name: value.contiguous() for name, value in weights.items()}, folder / "model.safetensors")
+        save_file(
+            {name: value.contiguous() for name, value in weights.items()},
+            folder / "model.safetensors",
+        )
 
     def facts(self, data: Feed) -> dict[str, Scalar]:
         """What the first record says of the data."""
         return {"train_images": data.samples, "val_images": len(data.val_source)}
+
+    def trial(self, run: Run) -> tuple[nn.Module, dict[str, Tensor]]:
+        """A model and a few samples to try it on, for `mjp check`; here, the data's first."""
+        data = self.data(run)
+        data.prepare(lambda what, done, total: None)
+        batch = next(data.train(0, 1)).inputs
+        return self.model(data), {name: value[:2] for name, value in batch.items()}
 
     def notes(self, model: Any) -> list[str]:
         """What of the recipe can be carried out but is perhaps not meant, for `mjp check`."""
@@ -100,7 +110,9 @@ class Objective(nn.Module):
         precision: bf16 runs it under autocast; what it gives is in single precision.
     """
 
-    def __init__(self, model: nn.Module, task: Task[Any], precision: Literal["fp32", "bf16"]) -> None:
+    def __init__(
+        self, model: nn.Module, task: Task[Any], precision: Literal["fp32", "bf16"]
+    ) -> None:
         super().__init__()
         self.model = model
         self.precision = precision
@@ -126,9 +138,7 @@ class Objective(nn.Module):
         return nullcontext()
 
 
-def means(
-    parts: Iterable[tuple[Mapping[str, Tensor], Tensor]], team: Team
-) -> dict[str, float]:
+def means(parts: Iterable[tuple[Mapping[str, Tensor], Tensor]], team: Team) -> dict[str, float]:
     """Means over the samples of all processes, counted exactly.
 
     Args:
@@ -138,7 +148,9 @@ def means(
     names: list[str] = []
     for values, counted in parts:
         names, share = list(values), counted.double()
-        part = torch.stack([*((value.double() * share).sum() for value in values.values()), share.sum()])
+        part = torch.stack(
+            [*((value.double() * share).sum() for value in values.values()), share.sum()]
+        )
         sums = part if sums is None else sums + part
     if sums is None:
         raise DataError("there is nothing to validate on")

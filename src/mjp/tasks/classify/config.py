@@ -9,7 +9,7 @@ from mjp.core.errors import ConfigError
 from mjp.core.ranges import check_count, check_ratio
 from mjp.data.config import AugmentSettings, DataSettings
 from mjp.models.config import VARIANTS, MJPConfig
-from mjp.train.config import DEFAULT_TASK, OptimizerSettings, RunSettings, TaskConfig
+from mjp.train.config import OptimizerSettings, RunSettings, TaskConfig
 
 if TYPE_CHECKING:
     from mjp.tasks.classify.task import ClassifyTask
@@ -72,7 +72,7 @@ class ClassifyConfig(TaskConfig):
             tag to download. A head for other classes is drawn anew.
     """
 
-    task = DEFAULT_TASK
+    task = "classify"
 
     init: str | None = None
     model: ModelSettings = field(default_factory=ModelSettings)

@@ -12,17 +12,15 @@ from timm.models import is_model_in_modules, split_model_name_tag
 from torch import Tensor
 from torch.nn import functional as F
 
-from mjp.core.errors import CheckpointError, ConfigError
+from mjp.core.errors import CheckpointError, ConfigError, MjpError
 from mjp.core.records import Scalar
 from mjp.core.run import Run
 from mjp.core.seeds import seed_for
-from mjp.data.batch import Finisher, ImageFormat
-from mjp.data.feed import Feed
+from mjp.data.batch import Batching, Finisher, ImageFormat
+from mjp.data.feed import Feed, WorkerFeed
 from mjp.data.opening import open_both
-from mjp.data.order import Batching
 from mjp.data.resident import ResidentFeed
 from mjp.data.source import Source
-from mjp.data.workers import WorkerFeed
 from mjp.jigsaw import JigsawPlan
 from mjp.models.backbone import with_fast_patches
 from mjp.models.checkpoint import save
@@ -40,6 +38,8 @@ from mjp.tasks.classify.config import ClassifyConfig
 from mjp.train.task import Predict, Task, means
 
 FEEDS: dict[str, type[Feed]] = {"workers": WorkerFeed, "resident": ResidentFeed}
+UNKNOWN_CLASSES = 1000
+"""How many classes `mjp check` assumes where the data cannot be looked at."""
 CRITERION = SoftTargetCrossEntropy()
 
 
@@ -143,7 +143,7 @@ class ClassifyTask(Task[ClassifyConfig]):
         return means((_judged(model, batch) for batch in batches), run.team)
 
     def save(self, weights: dict[str, Tensor], data: Feed, folder: Path) -> None:
-        """Writes a folder as `mjp.save` does, from a model of its own: the run's may be in shards."""
+        """Writes a folder as `mjp.save` does, of a model of its own: the run's may be in shards."""
         plain = ClassifyTask(replace(self.config, init=None))
         twin = plain.first_model(data.source.classes, data.format)
         twin.load_state_dict(weights, strict=True)
@@ -151,6 +151,18 @@ class ClassifyTask(Task[ClassifyConfig]):
 
     def facts(self, data: Feed) -> dict[str, Scalar]:
         return {**super().facts(data), "classes": len(data.source.classes)}
+
+    def trial(self, run: Run) -> tuple[Any, dict[str, Tensor]]:
+        """Nothing is decoded for it; where there are no data to look at, of so many classes."""
+        try:
+            classes = open_both(self.config.data)[0].classes
+        except MjpError:
+            classes = tuple(map(str, range(UNKNOWN_CLASSES)))
+        model = self.first_model(classes, self.image_format())
+        images = torch.zeros(2, 3, *self.config.model.image_size)
+        targets = torch.full((2, len(classes)), 1 / len(classes))
+        give_prefix_only(model)
+        return model, {"images": images, "targets": targets}
 
     def notes(self, model: Any) -> list[str]:
         mjp = self.config.mjp
@@ -165,7 +177,9 @@ class ClassifyTask(Task[ClassifyConfig]):
             if mjp.probability == 0:
                 notes.append("mjp.probability is 0, so there will never be a jigsaw")
             if mjp.positions == "own" and mjp.localization is not None:
-                notes.append("patches are shuffled but keep their positions, and these are localized")
+                notes.append(
+                    "patches are shuffled but keep their positions, and these are localized"
+                )
         if self.config.init is not None and self.config.optimizer.layer_decay is None:
             notes.append("fine-tuning often does better with --optimizer.layer-decay 0.75")
         return notes
