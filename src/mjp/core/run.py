@@ -205,4 +205,5 @@ def _claimed(out: Path, team: Team) -> Iterator[None]:
         if created:
             with suppress(OSError):  # Unless something was written to it.
                 out.rmdir()
+        fcntl.flock(handle, fcntl.LOCK_UN)  # Also for processes that were forked meanwhile.
         os.close(handle)

@@ -56,9 +56,11 @@ def check(options: CheckOptions[Any]) -> None:
     table = Table(show_header=False)
     facts = _facts(options.recipe, model, memory)
     if data is not None:
-        calendar = Calendar(data.samples, settings.batch, settings.epochs)
-        facts |= {name.replace("_", " "): f"{value:,}" for name, value in task.facts(data).items()}
-        facts["steps"] = f"{calendar.steps:,}, {data.samples / settings.batch:,.1f} an epoch"
+        samples, held_out = len(data.source), len(data.val_source)
+        calendar = Calendar(samples, settings.batch, settings.epochs)
+        facts["classes"] = f"{len(data.source.classes)}"
+        facts["images"] = f"{samples:,} to train on, {held_out:,} to validate on"
+        facts["steps"] = f"{calendar.steps:,}, {samples / settings.batch:,.1f} an epoch"
         facts["jigsaw from"] = f"step {calendar.at(settings.warmup_epochs):,}"
     for row in facts.items():
         table.add_row(*row)

@@ -162,6 +162,8 @@ class ClassifyTask(Task[ClassifyConfig]):
         images = torch.zeros(2, 3, *self.config.model.image_size)
         targets = torch.full((2, len(classes)), 1 / len(classes))
         give_prefix_only(model)
+        if self.config.mjp.ratio > 0:
+            model.grid_of(images)  # Whether such images can be cut into patches.
         return model, {"images": images, "targets": targets}
 
     def notes(self, model: Any) -> list[str]:
