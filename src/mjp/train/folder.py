@@ -1,14 +1,18 @@
-"""The folder of a run: whether it may be written to, and which recipe it is of."""
+"""The folder of a run: whether it may be written to, which recipe it is of, what lies there."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mjp.core.configuration import from_mapping, read_toml
+from mjp.core.display import clock
 from mjp.core.errors import ConfigError
 from mjp.core.run import Run
 from mjp.core.verbs import DEFAULT_TASK, RECIPE
+from mjp.data.feed import Feed
 from mjp.train.config import TaskConfig, TrainOptions
+from mjp.train.task import Task
 
 OWN = ("checkpoints", "best", "final", "tensorboard", "unreadable.txt", RECIPE)
 """What a run writes into its folder, beside records."""
@@ -71,3 +75,22 @@ def check_same(out: Path, config: TaskConfig) -> None:
             f"the run in {out} was started with another recipe: {changes}. Resume it "
             f"with its own (mjp train --resume --out {out}), or choose another --out"
         )
+
+
+def report(run: Run, task: Task[Any], end: Mapping[str, Any], data: Feed) -> None:
+    """Says what came out, and where it lies."""
+    first = task.metric_names[0]
+    lines = [
+        f"best {first:<7}{end[f'best_{first}']:.2f} after epoch {end['best_epoch']}",
+        f"last {first:<7}{end[f'last_{first}']:.2f}",
+        f"time        {clock(end['seconds'])}",
+        f"best model  {run.out / 'best'}",
+        f"last model  {run.out / 'final'}",
+        f"curves      tensorboard --logdir {run.out / 'tensorboard'}",
+    ]
+    if data.problems:
+        listed = run.out / "unreadable.txt"
+        listed.write_text("\n".join(data.problems) + "\n", encoding="utf-8")
+        lines.append(f"{len(data.problems)} images could not be read and were left out: {listed}")
+    lines.append(f"records: {run.records_file}")
+    print("\n".join(["", *lines]))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mjp.core.display import PLAIN_SECONDS, clock, say
+from mjp.core.display import PLAIN_SECONDS, say
 from mjp.core.errors import TrainingError
 from mjp.core.interruption import StoppedError
 from mjp.core.records import Record, Scalar
@@ -20,7 +20,7 @@ from mjp.jigsaw import JigsawPlan
 from mjp.train import snapshots
 from mjp.train.config import TrainOptions
 from mjp.train.distribution import begin_pass, spread, synchronised
-from mjp.train.folder import claim, default_out
+from mjp.train.folder import claim, default_out, report
 from mjp.train.monitor import Clock, Means, Monitor
 from mjp.train.optimization import Average, make_optimizer, make_schedule
 from mjp.train.task import Objective, Task
@@ -72,7 +72,7 @@ def train(options: TrainOptions[Any]) -> None:
                     )
         end = trainer.finish()
         if run.leads:
-            _report(run, task, end, data)
+            report(run, task, end, data)
 
 
 class Trainer:
@@ -394,22 +394,3 @@ def _whole(value: Tensor) -> Tensor:
     gathered: Any = value
     whole: Tensor = gathered.full_tensor() if hasattr(value, "full_tensor") else value
     return whole.detach().cpu()
-
-
-def _report(run: Run, task: Task[Any], end: Mapping[str, Any], data: Feed) -> None:
-    """Says what came out, and where it lies."""
-    first = task.metric_names[0]
-    lines = [
-        f"best {first:<7}{end[f'best_{first}']:.2f} after epoch {end['best_epoch']}",
-        f"last {first:<7}{end[f'last_{first}']:.2f}",
-        f"time        {clock(end['seconds'])}",
-        f"best model  {run.out / 'best'}",
-        f"last model  {run.out / 'final'}",
-        f"curves      tensorboard --logdir {run.out / 'tensorboard'}",
-    ]
-    if data.problems:
-        listed = run.out / "unreadable.txt"
-        listed.write_text("\n".join(data.problems) + "\n", encoding="utf-8")
-        lines.append(f"{len(data.problems)} images could not be read and were left out: {listed}")
-    lines.append(f"records: {run.records_file}")
-    print("\n".join(["", *lines]))
