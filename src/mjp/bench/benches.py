@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from mjp.bench.timing import Work, in_turn, quartiles, ratios, seconds, write_pictures
-from mjp.commands.watching import Silent
+from mjp.catalog import read_recipe
 from mjp.core.precision import float32_precision
 from mjp.core.ranges import check_count
 from mjp.core.records import Scalar
@@ -45,10 +45,8 @@ from mjp.privacy.attacks import attack_each
 from mjp.privacy.defences import parse_defence
 from mjp.privacy.metrics import psnr_where
 from mjp.privacy.public import PublicModel
+from mjp.tasks.classify.config import LocalizationWeight
 from mjp.train.loop import Trainer
-from mjp.train.recipe import read_recipe
-from mjp.train.setup import image_format, make_feed, make_model
-from mjp.train.weighting import LocalizationWeight
 
 WARM_UP = 3
 """Calls before a side is timed: they compile kernels and fill caches."""
@@ -174,10 +172,10 @@ def _time_resident(options: Any, recipe: Any, run: Run) -> Measurement:
         torch.set_float32_matmul_precision("high")
     with tempfile.TemporaryDirectory() as folder:
         source = write_pictures(Path(folder), options.images, recipe.model.image_size, options.seed)
-        model = make_model(recipe, source.classes)
-        feed = make_feed(recipe, model, source, source, run.team)
+        task = recipe.make_task()
+        feed = task.feed(source, source, run)
         feed.prepare(lambda what, done, total: None)
-    trainer = Trainer(recipe, model, feed, run.team, options.out, Silent())
+    trainer = Trainer(task, task.model(feed), feed, run)
     fed = feed.train(0, 10**9)
     first = next(fed)
     operations = _operations(trainer, first)
@@ -199,9 +197,9 @@ def _time_resident(options: Any, recipe: Any, run: Run) -> Measurement:
 def _operations(trainer: Any, batch: Any) -> float:
     """Floating-point operations of training on one image: forward and backward."""
     few = {name: values[:2] for name, values in batch.inputs.items()}
+    few |= {name: torch.tensor(value) for name, value in trainer.task.schedule(0.0).items()}
     with FlopCounterMode(display=False) as counter:
-        classification, localization = trainer.objective(**few)
-        (classification + localization).backward()
+        trainer.objective(batch=few)["loss"].backward()
     trainer.optimizer.zero_grad(set_to_none=True)
     return counter.get_total_flops() / 2
 
@@ -218,7 +216,7 @@ def _time_workers(options: Any, recipe: Any, run: Run) -> Measurement:
     settings = AugmentSettings(repeats=1, mixup=0.0, cutmix=0.0)
     batch = min(64, options.images)
     cpu = torch.device("cpu")
-    form = image_format(recipe, make_model(recipe, tuple(map(str, range(100)))))
+    form = recipe.make_task().image_format()
     with tempfile.TemporaryDirectory() as folder:
         source = write_pictures(Path(folder), options.images, PICTURE, options.seed)
         finish = Finisher(settings, form, len(source.classes), batch, options.seed)
