@@ -39,68 +39,44 @@ def sentence(answer: httpx.Response) -> str:
 
 
 @pytest.mark.parametrize("trick", TRICKS)
-@pytest.mark.parametrize("field", ["picture", "model", "attack", "defence"])
-def test_no_name_of_a_request_reaches_the_file_system(client, trick, field):
+def test_no_name_of_a_request_reaches_the_file_system(client, trick):
     OPENED.clear()
-    body = {"picture": "astronaut", field: trick}
-    for path in ("/api/jobs", "/api/preview"):
-        if path == "/api/preview" and field == "attack":
-            continue
-        answer = client.post(path, json=body)
+    for field in ("picture", "model", "attack", "defence"):
+        answer = client.post("/api/jobs", json={"picture": "astronaut", field: trick})
         assert answer.status_code in (404, 422), answer.text
         if field != "defence":  # Which may repeat what was written.
+            sentence(answer)
+    if "\0" not in trick:
+        for path in ("/static/", "/api/pictures/", "/api/jobs/"):
+            answer = client.get(path + trick)
+            assert answer.status_code in (404, 405, 422)
             sentence(answer)
     assert not [path for path, _ in OPENED if trick in path or "passwd" in path]
 
 
-@pytest.mark.parametrize("trick", TRICKS[:6])
 @pytest.mark.parametrize(
-    "path", ["/static/{}", "/api/pictures/{}", "/api/jobs/{}", "/api/jobs/{}/pictures/masked.png"]
-)
-def test_no_path_reaches_the_file_system(server, trick, path):
-    OPENED.clear()
-    answer = server.client.get(path.format(trick))
-    assert answer.status_code in (404, 405, 422)
-    assert b"root:" not in answer.content
-    assert not [path for path, _ in OPENED if "passwd" in path]
-    sentence(answer)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
+    ("name", "value", "words"),
     [
-        ("batch=100000000", "must be between 1 and 1024"),
-        ("batch=2", "takes several pictures"),
-        ("steps=100000000,0.1", "must be between 1 and 8"),
-        ("noise=1e300", "must be between"),
-        ("clip=inf", "norm"),
-        ("noise=nan", "noise"),
-        ("mjp=2", "between 0 and 1"),
-        ("mjp=0.0001", "changes nothing"),
-        ("mjp=0.1+mjp=0.2", "twice"),
-        ("mjpp=0.1", "there is no defence"),
-        ("clip=1+" * 12 + "noise=1", "80 characters"),
-        ("mjp=0.1\n", "plain letters"),
-        ("прятки=1", "plain letters"),
+        ("defence", "batch=100000000", "must be between 1 and 1024"),
+        ("defence", "batch=2", "takes several pictures"),
+        ("defence", "noise=1e300", "must be between"),
+        ("defence", "clip=inf", "norm"),
+        ("defence", "noise=nan", "noise"),
+        ("defence", "mjp=2", "between 0 and 1"),
+        ("defence", "mjp=0.0001", "changes nothing"),
+        ("defence", "mjpp=0.1", "there is no defence"),
+        ("defence", "clip=1+" * 12 + "noise=1", "80 characters"),
+        ("defence", "mjp=0.1\n", "should match pattern"),
+        ("defence", "прятки=1", "should match pattern"),
+        *(("seed", value, "seed") for value in (-1, 2**40, "a")),
+        *(("steps", value, "steps") for value in (0, 10**9)),
+        *(("rounds", 1000, "rounds"), ("restarts", 99, "restarts"), ("unknown", 1, "unknown")),
     ],
 )
-def test_a_defence_out_of_bounds_is_refused(client, text, words):
-    answer = client.post("/api/jobs", json={"picture": "cat", "defence": text})
-    assert answer.status_code == 422
-    assert words in sentence(answer)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("seed", -1), ("seed", 2**40), ("seed", "a"), ("steps", 10**9), ("steps", 0)),
-        *(("rounds", 1000), ("restarts", 99), ("unknown", 1)),
-    ],
-)
-def test_numbers_out_of_bounds_are_refused(client, name, value):
+def test_values_out_of_bounds_are_refused(client, name, value, words):
     answer = client.post("/api/jobs", json={"picture": "cat", name: value})
     assert answer.status_code == 422
-    assert name in sentence(answer)
+    assert words in sentence(answer)
 
 
 def test_bodies_that_are_no_json_or_too_large_are_refused(client):
@@ -229,14 +205,16 @@ def test_a_defence_that_nobody_told_the_page_of_is_offered_checked_and_attacked(
 
 def test_the_choices_are_those_of_the_library(client):
     options = client.get("/api/options").json()
+    keys = [model["key"] for model in options["models"]]
+    assert keys == ["trained-mjp", "trained-plain", "small", "deit-small"]
+    assert options["limits"]["upload_bytes"] == 300_000
     attacks = {attack["name"]: attack["kind"] for attack in options["attacks"]}
     assert attacks == {name: attack.kind for name, attack in ATTACKS.items()}
     offered = {offer["name"] for offer in options["defences"]}
     assert offered == {"none", *PARTS} - {"batch", "steps"}
     for offer in options["defences"]:
-        text = offer["name"]
-        if offer["number"] is not None:
-            text += f"={offer['number']['start']:g}"
+        number = offer["number"]
+        text = offer["name"] if number is None else f"{offer['name']}={number['start']:g}"
         assert checked_defence(text) == text
     for text in ("steps=2,0.1", "dp=1,2", "clip=1+noise=0.0001"):
         assert checked_defence(text) == text

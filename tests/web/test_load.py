@@ -116,5 +116,5 @@ def test_fifty_clients_for_some_seconds():
         thread.start()
         thread.join()
         tally.check(CLIENTS // 2)
-        assert len(server.holds.pictures.uploads) <= 100
+        assert len(server.holds.pictures) <= 100
         assert server.client.get("/api/options").status_code == 200

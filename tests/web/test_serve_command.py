@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from mjp.cli import main
-from mjp.core.errors import ConfigError
 from mjp.web.config import ServeOptions
 
 
@@ -50,7 +49,7 @@ def test_the_command_serves_until_it_is_interrupted():
     assert err.splitlines() == ["mjp: serving; stop it with Ctrl-C", "mjp: stopped"]
 
 
-def test_a_taken_port_and_a_foreign_address_are_told(capsys):
+def test_a_taken_port_is_told(capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -58,21 +57,19 @@ def test_a_taken_port_and_a_foreign_address_are_told(capsys):
         code, err = run(capsys, "--port", port)
     assert code == 2
     assert f"cannot listen on port {port} of 127.0.0.1" in err
-    assert "--port" in err
-    code, err = run(capsys, "--host", "no.such.host.invalid")
-    assert code == 2
-    assert "is no address of this machine" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("--host", "no.such.host.invalid"), "cannot listen on port 8000 of no.such.host.invalid"),
         (("--port", "70000"), "port must be between 0 and 65535"),
         (("--jobs", "0"), "jobs must be a whole number of at least 1"),
         (("--megapixels", "0"), "megapixels must be a number above 0"),
         (("--seconds", "nan"), "seconds must be a number above 0"),
         (("--device", "warp"), "no device of torch"),
         (("--model", "no_such_model", "--port", "0"), "neither a folder nor a model"),
+        (("--model", "none", "--host", "0.0.0.0", "--port", "0"), "there is no log-in"),
     ],
 )
 def test_what_cannot_work_is_told_before_anything_is_served(capsys, arguments, words):
@@ -81,16 +78,8 @@ def test_what_cannot_work_is_told_before_anything_is_served(capsys, arguments, w
     assert words in err
 
 
-def test_listening_for_everybody_is_warned_about(capsys):
-    code, err = run(capsys, "--host", "0.0.0.0", "--port", "0", "--model", "no_such_model")
-    assert code == 2
-    assert "there is no log-in" in err
-
-
 def test_the_flags_are_the_limits():
     options = ServeOptions(upload_megabytes=2.5, megapixels=0.5, minutes=2, waiting=0)
     assert options.upload_bytes == 2_500_000
     assert options.pixels == 500_000
     assert options.idle_seconds == 120
-    with pytest.raises(ConfigError, match="waiting"):
-        ServeOptions(waiting=-1)

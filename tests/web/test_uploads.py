@@ -33,9 +33,12 @@ def bomb(width: int, height: int) -> bytes:
 
 
 def webp_bomb(width: int, height: int) -> bytes:
-    body = b"\0\0\0\0" + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
-    inner = b"WEBPVP8X" + struct.pack("<I", 10) + body
-    return b"RIFF" + struct.pack("<I", len(inner)) + inner
+    """A WebP of two frames of a few pixels on a canvas of so many."""
+    frame = Image.new("RGB", (16, 16), "red")
+    moving = {"save_all": True, "append_images": [Image.new("RGB", (16, 16))], "lossless": True}
+    whole = encoded(frame, "WEBP", **moving)
+    canvas = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    return whole[:24] + canvas + whole[30:]
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
@@ -55,22 +58,21 @@ def test_what_was_sent_comes_back(server, kind):
 @pytest.mark.parametrize(
     ("content", "status", "words"),
     [
-        (b"", 422, "empty"),
-        (b"just some text", 415, "no picture that can be read"),
-        (encoded(picture(), "GIF"), 415, "a GIF"),
-        (encoded(picture(), "TIFF"), 415, "a TIFF"),
-        (encoded(picture(), "BMP"), 415, "a BMP"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415, "an SVG"),
-        (b"\0\0\0\x18ftypheic" + bytes(40), 415, "HEIC"),
-        (pickle.dumps({"a": 1}), 415, "no picture that can be read"),
+        (b"", 415, "no PNG, JPEG or WebP picture"),
+        (b"just some text", 415, "no PNG, JPEG or WebP picture"),
+        (encoded(picture(), "GIF"), 415, "no PNG, JPEG or WebP picture"),
+        (encoded(picture(), "TIFF"), 415, "no PNG, JPEG or WebP picture"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415, "no PNG, JPEG or WebP picture"),
+        (pickle.dumps({"a": 1}), 415, "no PNG, JPEG or WebP picture"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(50), 415, "or it is damaged"),
         (encoded(picture())[:200], 422, "damaged or cut off"),
         (encoded(picture(), "JPEG")[:300], 422, "damaged or cut off"),
         (encoded(picture(), "WEBP")[:60], 422, "damaged or cut off"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(50), 422, "damaged or cut off"),
         (b"RIFF\0\0\0\0WEBPVP8 ", 422, "damaged or cut off"),
         (bomb(50_000, 50_000), 413, "1 megapixels"),
         (bomb(1001, 1000), 413, "1001 x 1000 pixels"),
-        (webp_bomb(16_000, 16_000), 413, "16000 x 16000 pixels"),
+        (webp_bomb(10_000, 10_000), 413, "10000 x 10000 pixels"),
+        (webp_bomb(16_000, 16_000), 413, "1 megapixels"),
         (bomb(2_000_000_000, 2), 413, "megapixels"),
         (encoded(Image.new("RGB", (15, 400))), 422, "at least 16 x 16"),
         (bytes(300_001), 413, "at most 0.3 MB"),
@@ -143,18 +145,15 @@ def test_every_kind_of_colour_becomes_rgb_on_white(image):
         assert np.asarray(found).min() == 255
 
 
-def test_cmyk_and_moving_pictures_are_read_too():
+def test_cmyk_moving_and_large_pictures_are_read_too():
     assert read_picture(encoded(picture().convert("CMYK"), "JPEG"), ServeOptions()).mode == "RGB"
     frames = [picture(1), picture(2)]
     moving = encoded(frames[0], "WEBP", save_all=True, append_images=frames[1:], lossless=True)
     first = np.asarray(read_picture(moving, ServeOptions()), int)
     assert np.abs(first - np.asarray(frames[0], int)).max() == 0
-
-
-def test_large_pictures_are_shrunk():
-    found = read_picture(encoded(picture(0, (2000, 900)), "JPEG"), ServeOptions())
-    assert max(found.size) == LONGEST_SIDE
-    assert abs(found.width / found.height - 2000 / 900) < 0.02
+    large = read_picture(encoded(picture(0, (2000, 900)), "JPEG"), ServeOptions())
+    assert max(large.size) == LONGEST_SIDE
+    assert abs(large.width / large.height - 2000 / 900) < 0.02
 
 
 def test_random_damage_is_refused_and_never_crashes():
@@ -166,8 +165,7 @@ def test_random_damage_is_refused_and_never_crashes():
         whole = np.frombuffer(encoded(picture(), kind, exif=exif), np.uint8)
         for start in draw.integers(0, len(whole) - 200, 120):
             broken = whole.copy()
-            places = start + draw.integers(0, 200, 12)
-            broken[places] = draw.integers(0, 256, 12)
+            broken[start + draw.integers(0, 200, 12)] = draw.integers(0, 256, 12)
             status = 201
             try:
                 assert read_picture(broken.tobytes(), ServeOptions(megapixels=1)).mode == "RGB"
@@ -205,40 +203,28 @@ def test_nothing_is_written(server):
     assert [path for path, how in OPENED if how == "write"] == []
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_names_are_long_and_never_the_same():
     names = {new_id() for _ in range(1000)}
     assert len(names) == 1000
     assert {len(name) for name in names} == {32}
 
 
-def test_what_nobody_asks_for_is_forgotten():
-    clock = Clock()
-    store: Store[str] = Store(10, 60.0, clock=clock)
-    store.add("a", "first")
-    store.add("b", "second")
-    clock.now = 50
-    assert store.get("a") == "first"
-    clock.now = 100
-    assert store.get("b") is None
-    assert store.get("a") == "first"
-    clock.now = 161
+def test_what_nobody_asks_for_is_forgotten_first():
+    now = 0.0
+    store: Store[str] = Store(ServeOptions(kept=3, minutes=1), "gone", lambda: now)
+    for name in "abc":
+        store.add(name, name)
+    assert store.get("a") == "a"
+    store.add("d", "d")
+    with pytest.raises(HTTPException, match="gone"):
+        store.get("b")
+    now = 50
+    assert store.get("a") == "a"
+    now = 100
+    for name in "cd":
+        with pytest.raises(HTTPException, match="gone"):
+            store.get(name)
+    assert store.get("a") == "a"
+    now = 161
     store.forget_idle()
     assert len(store) == 0
-
-
-def test_a_full_store_forgets_what_was_longest_not_asked_for():
-    store: Store[int] = Store(2, 60.0, keep=lambda thing: thing == 0)
-    for number, name in enumerate("abcd"):
-        store.add(name, number)
-        if name == "b":
-            assert store.get("a") == 0
-    assert [store.get(name) for name in "abcd"] == [0, None, None, 3]
-    assert store.remove("d")
-    assert not store.remove("d")

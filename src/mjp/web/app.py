@@ -3,21 +3,19 @@
 import asyncio
 import base64
 import io
-import re
 import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
-from typing import Annotated, cast
+from typing import Annotated, Any, Literal, cast
 
 from anyio.to_thread import current_default_thread_limiter
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse
-from fastapi.routing import APIRoute
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment
@@ -27,15 +25,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mjp import __version__
 from mjp.core.precision import float32_precision
-from mjp.privacy.defences import parse_defence
 from mjp.web import schema
-from mjp.web.config import ServeOptions
+from mjp.web.config import LONGEST_SIDE, SHORTEST_SIDE, ServeOptions
 from mjp.web.guard import Guard, refusal
-from mjp.web.jobs import Job, Jobs, Outcome, Tell, answer, as_shown, attack_picture, first_plan
+from mjp.web.jobs import OPEN, Job, Jobs, Outcome, as_shown, attack_picture, first_plan
 from mjp.web.models import Models
 from mjp.web.pictures import (
     SAMPLES,
-    Pictures,
+    Store,
     masked_blocks,
     new_id,
     picture_of,
@@ -70,25 +67,19 @@ class Server:
 
     options: ServeOptions
     models: Models
-    pictures: Pictures
+    pictures: Store[Image.Image]
     jobs: Jobs
     uploads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(UPLOADS))
+
+    def picture(self, name: str) -> Image.Image:
+        """A sample or an upload; a refusal where there is none of this name."""
+        return sample(name) if name in SAMPLES else self.pictures.get(name)
 
 
 def create_app(options: ServeOptions, models: Models) -> FastAPI:
     """The application; its jobs run while it is up."""
-
-    def run(picture: Image.Image, wanted: schema.JobRequest, tell: Tell) -> Outcome:
-        tell(0.0)
-        name = wanted.picture if wanted.picture in SAMPLES else "upload"
-        public = models.of_thread(wanted.model)
-        return attack_picture(picture, name, models.label(wanted.model), public, wanted, tell)
-
-    def warm_up() -> None:  # So that the first visitor does not wait.
-        first = schema.JobRequest(picture="astronaut", defence="mjp=0.09", attack="patch_solve")
-        run(sample(first.picture), first, lambda _: None)
-
-    server = Server(options, models, Pictures(options), Jobs(options, run, warm_up))
+    jobs = Jobs(options, partial(attack_picture, models))
+    missing = "There is no such picture; it may have been forgotten. Upload it again."
     app = FastAPI(
         title="mjp serve",
         version=__version__,
@@ -97,12 +88,8 @@ def create_app(options: ServeOptions, models: Models) -> FastAPI:
         redoc_url=None,
         lifespan=_living,
     )
-    app.state.server = server
-    for part in (router, named):
-        for route in part.routes:
-            assert isinstance(route, APIRoute)
-            route.summary = re.split(r"[.:;]", route.description)[0]
-        app.include_router(part)
+    app.state.server = Server(options, models, Store(options, missing), jobs)
+    app.include_router(router)
     app.mount("/static", StaticFiles(directory=str(FOLDER / "static")))
     for path, name in (("/", "index.html"), ("/favicon.ico", "icon.svg")):
         app.add_route(path, partial(_static, name))
@@ -130,8 +117,8 @@ async def _living(app: FastAPI) -> AsyncIterator[None]:
 async def _sweep(server: Server) -> None:
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
-        server.pictures.uploads.forget_idle()
-        server.jobs.store.forget_idle()
+        server.pictures.forget_idle()
+        server.jobs.ended.forget_idle()
 
 
 # Pages and refusals.
@@ -178,32 +165,29 @@ def _server_of(request: Request) -> Server:
 
 
 Here = Annotated[Server, Depends(_server_of)]
-router = APIRouter(prefix="/api", responses=schema.errors(421))
-named = APIRouter(prefix="/api", responses=schema.errors(404, 421, 422))
-"""Routes of things by their names."""
+Side = Annotated[int | None, Query(ge=SHORTEST_SIDE, le=LONGEST_SIDE)]
+FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"image/png": {}}}}
+router = APIRouter(
+    prefix="/api", responses={"4XX": {"model": schema.Refusal, "description": "A refusal."}}
+)
 
 
 @router.get("/options")
-def read_options(here: Here) -> schema.Choices:
+def read_options(here: Here) -> dict[str, Any]:
     """What can be chosen: models, attacks, defences, samples; and the limits."""
-    return schema.Choices(
-        version=__version__,
-        models=here.models.offers,
-        attacks=schema.attack_offers(),
-        defences=schema.defence_offers(),
-        samples=[schema.SampleOffer(name=name, label=label) for name, label in SAMPLES.items()],
-        limits=schema.LimitsOffer.model_validate(here.options),
-    )
+    return {
+        "version": __version__,
+        "models": here.models.offers,
+        "attacks": schema.attack_offers(),
+        "defences": schema.defence_offers(),
+        "samples": [{"name": name, "label": label} for name, label in SAMPLES.items()],
+        "limits": schema.limits(here.options),
+    }
 
 
-@router.post(
-    "/pictures",
-    status_code=201,
-    openapi_extra=schema.UPLOAD,
-    responses=schema.errors(400, 403, 408, 413, 415, 422, 429),
-)
+@router.post("/pictures", status_code=201)
 async def upload_picture(request: Request, here: Here) -> schema.PictureAnswer:
-    """Upload a picture: the bytes of a schema.PNG, JPEG or WebP file.
+    """Upload a picture: the body is a PNG, JPEG or WebP file as it is, no form.
 
     It is held in memory, shrunk and without its metadata, under an id that cannot be guessed, and
     never written anywhere. There is no list of pictures.
@@ -221,34 +205,36 @@ async def upload_picture(request: Request, here: Here) -> schema.PictureAnswer:
     finally:
         here.uploads.release()
     name = new_id()
-    here.pictures.uploads.add(name, image)
+    here.pictures.add(name, image)
     return schema.PictureAnswer(
         id=name, width=image.width, height=image.height, idle_seconds=here.options.idle_seconds
     )
 
 
-@named.get("/pictures/{picture}", response_class=Response, responses=schema.PNG)
-def read_a_picture(picture: schema.PictureId, here: Here, side: schema.Side = None) -> Response:
-    """See a sample or an uploaded picture."""
-    image = here.pictures.get(picture)
+@router.get("/pictures/{picture}", response_class=Response, responses=FILE)
+def read_a_picture(picture: schema.Name, here: Here, side: Side = None) -> Response:
+    """See a sample or an uploaded picture, or a square thumbnail with a side of so many pixels."""
+    image = here.picture(picture)
     if side is not None:
         side = min(side, *image.size)
         image = ImageOps.fit(image, (side, side), Image.Resampling.LANCZOS)
     return Response(png(image, 1), media_type="image/png")
 
 
-@named.delete("/pictures/{picture}", status_code=204, responses=schema.errors(403))
-def remove_picture(picture: schema.PictureId, here: Here) -> None:
+@router.delete("/pictures/{picture}", status_code=204)
+def remove_picture(picture: schema.Name, here: Here) -> None:
     """Forget an uploaded picture at once."""
+    if picture in SAMPLES:
+        raise HTTPException(403, "A bundled picture cannot be removed.")
     here.pictures.remove(picture)
 
 
-@named.post("/preview", responses=schema.errors(400, 403, 413))
+@router.post("/preview")
 def draw_preview(wanted: schema.PreviewRequest, here: Here) -> schema.PreviewAnswer:
     """Draw a jigsaw: masked blocks and what the model is fed, before anything is attacked."""
     public = here.models[wanted.model]
-    plan = first_plan(public, parse_defence(wanted.defence), wanted.seed)
-    image = as_shown(public, here.pictures.get(wanted.picture))
+    plan = first_plan(public, wanted)
+    image = as_shown(public, here.picture(wanted.picture))
     drawn = {
         "picture": picture_of(image),
         "masked": masked_blocks(image, plan.masked[0], plan.grid),
@@ -267,14 +253,8 @@ def draw_preview(wanted: schema.PreviewRequest, here: Here) -> schema.PreviewAns
 # Jobs: start, watch, cancel, see, download.
 
 
-def _known(job: Job | None) -> Job:
-    if job is None:
-        raise HTTPException(404, "There is no such job; it may have been forgotten. Run it again.")
-    return job
-
-
-def _job(job: schema.JobId, here: Here) -> Job:
-    return _known(here.jobs.look(job))
+def _job(job: schema.Name, here: Here) -> Job:
+    return here.jobs.get(job)
 
 
 def _outcome(job: Annotated[Job, Depends(_job)]) -> Outcome:
@@ -287,72 +267,56 @@ AJob = Annotated[Job, Depends(_job)]
 AnOutcome = Annotated[Outcome, Depends(_outcome)]
 
 
-@named.post("/jobs", status_code=202, responses=schema.errors(400, 403, 413, 429))
+@router.post("/jobs", status_code=202)
 def start_job(wanted: schema.JobRequest, here: Here) -> schema.JobAnswer:
     """Start an attack on a picture; it waits for its turn and then runs.
 
     The same choices and seed give the same result, and the same as `mjp audit` gives.
     """
-    # A refusal where this model cannot have it.
-    first_plan(here.models[wanted.model], parse_defence(wanted.defence), wanted.seed)
-    return answer(here.jobs.add(here.pictures.get(wanted.picture), wanted))
+    first_plan(here.models[wanted.model], wanted)
+    return here.jobs.answer(here.jobs.add(here.picture(wanted.picture), wanted))
 
 
-@named.get("/jobs/{job}")
-def read_job(job: AJob) -> schema.JobAnswer:
+@router.get("/jobs/{job}")
+def read_job(job: AJob, here: Here) -> schema.JobAnswer:
     """See how far a job is, and its result once it is done."""
-    return answer(job)
+    return here.jobs.answer(job)
 
 
-@named.delete("/jobs/{job}", responses=schema.errors(403))
-def cancel_job(job: schema.JobId, here: Here) -> schema.JobAnswer:
+@router.delete("/jobs/{job}")
+def cancel_job(job: AJob, here: Here) -> schema.JobAnswer:
     """Cancel a job that waits or runs; forget one that has ended."""
-    return answer(_known(here.jobs.cancel(job)))
+    here.jobs.cancel(job)
+    return here.jobs.answer(job)
 
 
-class Events(EventSourceResponse):
-    """So that refusals of the route are documented as JSON, too."""
-
-    media_type = None  # type: ignore[assignment]
-
-
-@named.get(
-    "/jobs/{job}/events",
-    response_class=Events,
-    responses=schema.file_of(
-        "text/event-stream", "Events named `job`, each with a job as JSON; the last one is final."
-    ),
-)
+@router.get("/jobs/{job}/events", response_class=EventSourceResponse)
 async def watch_job(job: AJob, here: Here) -> AsyncIterator[ServerSentEvent]:
-    """Watch a job: its state and progress as they change (Server-Sent Events)."""
+    """Watch a job: Server-Sent Events named `job`, each with the job as JSON; the last is final."""
     sent: tuple[object, ...] = ()
-    view: Job | None = job
-    while view is not None and not here.jobs.closing:
-        now = (view.state, round(view.progress, 2), view.ahead)
-        if now != sent:
+    while job.state in OPEN and not here.jobs.closing:
+        told = here.jobs.answer(job)
+        now = (told.state, round(told.progress, 2), told.ahead)
+        if now != sent and told.state in OPEN:
             sent = now
-            yield ServerSentEvent(data=answer(view), event="job")
-        if not view.is_open:
-            return
+            yield ServerSentEvent(data=told, event="job")
         await asyncio.sleep(LOOK_SECONDS)
-        view = here.jobs.look(job.id)
+    yield ServerSentEvent(data=here.jobs.answer(job), event="job")
 
 
-@named.get("/jobs/{job}/pictures/{shown}.png", response_class=Response, responses=schema.PNG)
-def read_job_picture(outcome: AnOutcome, shown: schema.Shown) -> Response:
+@router.get("/jobs/{job}/pictures/{shown}.png", response_class=Response, responses=FILE)
+def read_job_picture(
+    outcome: AnOutcome, shown: Literal["picture", "masked", "shuffled", "recovered"]
+) -> Response:
     """See a picture of a result: the original, masked blocks, the shuffle, what was recovered."""
     if shown not in outcome.pictures:
         raise HTTPException(404, "The attack recovered no picture.")
     return Response(outcome.pictures[shown], media_type="image/png")
 
 
-@named.get(
-    "/jobs/{job}/download",
-    response_class=Response,
-    responses=schema.file_of("application/zip", "Pictures and `record.json`."),
-)
+@router.get("/jobs/{job}/download", response_class=Response)
 def download_job(outcome: AnOutcome) -> Response:
-    """Download a result: its pictures as schema.PNG, and all numbers and conditions as JSON."""
+    """Download a result: a ZIP of its pictures, and all numbers and conditions as `record.json`."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name, content in outcome.pictures.items():

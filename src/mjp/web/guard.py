@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,17 +24,10 @@ BODY_SECONDS = 10.0
 UPLOAD_SECONDS = 60.0
 DRAIN_SECONDS = 1.0
 """How long what is too much is read and dropped, so that the sender gets to read the answer."""
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' blob: data:",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    )
+BROKEN = "Something went wrong in the server; this is not your fault."
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -53,123 +45,113 @@ def refusal(error: HTTPException) -> JSONResponse:
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
+def log_failure(what: str, error: Exception) -> None:
+    """Tells the operator of an error that nobody expected, and that no visitor gets to see."""
+    print(f"mjp: {what} failed: {type(error).__name__}: {error}", file=sys.stderr)
+    traceback.print_exc()
+
+
 class Guard:
     """Middleware around the whole application."""
 
     def __init__(self, app: ASGIApp, options: ServeOptions) -> None:
         self._app = app
-        self._options = options
+        self._upload_bytes = options.upload_bytes
+        self._everywhere = options.host in EVERYWHERE
         names = (*LOOPBACK, options.host, *options.allow_host)
-        hosts = [f"[{name}]" if ":" in name else name for name in names]
-        self._hosts = TrustedHostMiddleware(_pass, hosts, www_redirect=False)
+        self._names = {name.lower() for name in names if name}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        private = scope["path"].startswith("/api") or scope["method"] not in SAFE
+        changes = scope["method"] not in SAFE
+        private = changes or scope["path"].startswith("/api")
+        headers = Headers(scope=scope)
         started = False
 
         async def answer(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                headers = MutableHeaders(scope=message)
-                headers.update(HEADERS)
-                headers["Cache-Control"] = "no-store" if private else "no-cache"
+                told = MutableHeaders(scope=message)
+                told.update(HEADERS)
+                told["Cache-Control"] = "no-store" if private else "no-cache"
             await send(message)
 
         try:
-            await self._check_host(scope, receive)
-            _check_origin(scope["method"], Headers(scope=scope))
-            await self._app(scope, self._limited(scope, receive), answer)
+            self._check_host(headers.get("host", ""))
+            if changes:
+                _check_origin(headers)
+                receive = self._limited(scope["path"], headers, receive)
+            await self._app(scope, receive, answer)
             return
         except ClientDisconnect:
             return  # Nobody is there to be told.
         except HTTPException as error:
             refused = error
         except Exception as error:
-            print(f"mjp: a request failed: {type(error).__name__}: {error}", file=sys.stderr)
-            traceback.print_exc()
-            refused = HTTPException(
-                500, "Something went wrong in the server; this is not your fault."
-            )
+            log_failure("a request", error)
+            refused = HTTPException(500, BROKEN)
         if not started:  # An answer that has begun cannot be taken back.
             await refusal(refused)(scope, receive, answer)
 
-    async def _check_host(self, scope: Scope, receive: Receive) -> None:
+    def _check_host(self, header: str) -> None:
         """Refuses names that nobody gave.
 
         A page elsewhere can make a name of its own point here (DNS rebinding), and then counts as
         the same site. An address in numbers cannot be made to.
         """
-
-        async def refuse(_: Message) -> None:
+        try:
+            name = urlsplit(f"//{header}").hostname or ""
+            if name not in self._names:
+                ipaddress.ip_address(name)
+            known = self._everywhere or name in self._names
+        except ValueError:
+            known = False
+        if not known:
             raise HTTPException(
                 421,
                 "This server does not go by that name. Call it by its address, or start it with "
                 "--allow-host and the name.",
             )
 
-        everywhere = self._options.host in EVERYWHERE
-        if not (everywhere and _is_address(Headers(scope=scope).get("host", ""))):
-            await self._hosts(scope, receive, refuse)
-
-    def _limited(self, scope: Scope, receive: Receive) -> Receive:
+    def _limited(self, path: str, headers: Headers, receive: Receive) -> Receive:
         """The same as `receive`, for bodies that are neither too large nor too slow."""
         limit, seconds = SMALL_BODY, BODY_SECONDS
-        if scope["path"] == UPLOADS:
-            limit, seconds = self._options.upload_bytes, UPLOAD_SECONDS
-        declared = int(Headers(scope=scope).get("content-length", "0"))
-        deadline, size, whole = 0.0, 0, False
+        if path == UPLOADS:
+            limit, seconds = self._upload_bytes, UPLOAD_SECONDS
+        size = int(headers.get("content-length", "0"))
+        deadline = asyncio.get_running_loop().time() + seconds
+        arrived = 0
 
         async def limited() -> Message:
-            nonlocal deadline, size, whole
-            if whole:
-                return await receive()
-            deadline = deadline or asyncio.get_running_loop().time() + seconds
+            nonlocal arrived
+            if size > limit:
+                await _refuse_rest(receive, limit)
             try:
                 async with asyncio.timeout_at(deadline):
-                    message = await receive() if declared <= limit else {}
+                    message = await receive()
             except TimeoutError as error:
                 raise HTTPException(
                     408, f"The file did not arrive within {seconds:g} seconds."
                 ) from error
-            size += len(message.get("body", b""))
-            if max(size, declared) > limit:
-                await _drop(receive, limit)
-                kind = f"{limit / 1e6:g} MB" if limit >= 100_000 else f"{limit // 1000} kB"
-                raise HTTPException(
-                    413, f"That is too large; at most {kind} are taken. Send something smaller."
-                )
-            whole = not message.get("more_body", False)
+            arrived += len(message.get("body", b""))
+            if arrived > limit:
+                await _refuse_rest(receive, limit)
             return message
 
         return limited
 
 
-async def _pass(scope: Scope, receive: Receive, send: Send) -> None:
-    """Stands for the application where only the host is checked."""
-
-
-def _is_address(header: str) -> bool:
-    try:
-        ipaddress.ip_address(urlsplit(f"//{header}").hostname or "")
-    except ValueError:
-        return False
-    return True
-
-
-def _check_origin(method: str, headers: Headers) -> None:
-    if method in SAFE:
-        return
+def _check_origin(headers: Headers) -> None:
     origin = headers.get("origin")
     foreign = origin is not None and urlsplit(origin).netloc.lower() != headers["host"].lower()
     if foreign or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         raise HTTPException(403, "Pages of other sites may not use this server.")
 
 
-async def _drop(receive: Receive, limit: int) -> None:
+async def _refuse_rest(receive: Receive, limit: int) -> None:
     dropped, more = 0, True
     try:
         async with asyncio.timeout(DRAIN_SECONDS):
@@ -179,3 +161,7 @@ async def _drop(receive: Receive, limit: int) -> None:
                 more = message.get("more_body", False)
     except TimeoutError:
         pass  # A sender that slow may as well meet a closed door.
+    kind = f"{limit / 1e6:g} MB" if limit >= 100_000 else f"{limit // 1000} kB"
+    raise HTTPException(
+        413, f"That is too large; at most {kind} are taken. Send something smaller."
+    )

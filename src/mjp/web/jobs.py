@@ -1,13 +1,11 @@
 """`Jobs`: attacks that wait, run in threads, are cancelled, and whose results are kept a while."""
 
 import math
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,18 +19,18 @@ from mjp.core.records import Record
 from mjp.core.seeds import generator_for
 from mjp.data.decoding import View
 from mjp.jigsaw import JigsawPlan
-from mjp.models.facts import model_facts
-from mjp.privacy.attacks import ATTACKS
 from mjp.privacy.audit import audit
-from mjp.privacy.defences import Defence, parse_defence
+from mjp.privacy.defences import parse_defence
 from mjp.privacy.public import PublicModel
 from mjp.web.config import ServeOptions, cores
-from mjp.web.pictures import Store, masked_blocks, new_id, picture_of, png
-from mjp.web.schema import JobAnswer, JobRequest, Result, State
+from mjp.web.guard import BROKEN, log_failure
+from mjp.web.models import Models
+from mjp.web.pictures import SAMPLES, Store, masked_blocks, new_id, picture_of, png
+from mjp.web.schema import JobAnswer, JobRequest, PreviewRequest, Result, State
 
 OPEN = ("waiting", "running")
-LEFT_OUT = ("identified", "gallery", "psnr_low", "psnr_high", "ssim_low", "ssim_high")
-"""Of one picture there is nothing to pick from and no spread."""
+LEFT_OUT = ("identified", "gallery", "psnr_low", "psnr_high", "ssim_low", "ssim_high", "top1")
+"""Of one picture there is nothing to pick from, no spread and no accuracy."""
 Tell = Callable[[float], None]
 """Is told the share of the work that was done since it last was; what it raises ends the attack."""
 
@@ -50,58 +48,41 @@ class Outcome:
     notes: tuple[str, ...]
 
 
-def attack_picture(
-    picture: Image.Image, name: str, label: str, public: PublicModel, wanted: JobRequest, tell: Tell
-) -> Outcome:
-    """Client, defence, attack and numbers for one picture.
-
-    Args:
-        name: what the picture is called in the record; never a file of the visitor's.
-        label: what people call the model.
-    """
-    started = time.perf_counter()
-    defence = parse_defence(wanted.defence)
-    settings = {name: getattr(wanted, name) for name in ("rounds", "steps", "restarts", "seed")}
+def attack_picture(models: Models, picture: Image.Image, wanted: JobRequest, tell: Tell) -> Outcome:
+    """An audit of one picture."""
+    tell(0.0)
+    public = models.of_thread(wanted.model)
     report = audit(
         public,
         as_shown(public, picture)[None],
         attacks=(wanted.attack,),
-        defences=(defence,),
-        label=label,
-        names=(name,),
+        defences=(wanted.defence,),
+        label=models.label(wanted.model),
+        names=(wanted.picture if wanted.picture in SAMPLES else "upload",),
         show=1,
         tell=tell,
-        **settings,
+        **wanted.model_dump(include={"rounds", "steps", "restarts", "seed"}),
     )
-    summary, _, measured = report.records
-    conditions = {
-        **model_facts(label, public.model),
-        "image": name,
-        "image_size": "x".join(map(str, public.size)),
-        "patches": public.grid.num_patches,
-        "defence": str(defence),
-        "defence_title": defence.title,
-        "epsilon": defence.epsilon(),
-        "attack": wanted.attack,
-        "attack_kind": ATTACKS[wanted.attack].kind,
-        "knows_defence": ATTACKS[wanted.attack].knows_defence,
-        **settings,
-        "mjp": __version__,
-        "torch": torch.__version__,
-    }
-    values = {**measured.values}
-    values |= {name: value for name, value in summary.values.items() if value is not None}
-    values["seconds"] = time.perf_counter() - started
+    summary, accuracy, measured = report.records
+    values = dict(measured.values)
+    for record in (accuracy, summary):
+        values |= {name: value for name, value in record.values.items() if value is not None}
     values = {name: value for name, value in values.items() if not name.startswith(LEFT_OUT)}
-    image = report.images[str(defence), "original", 0]
+    versions = {"mjp": __version__, "torch": torch.__version__}
+    images = {what: image for (_, what, _), image in report.images.items()}
+    (masked,) = report.masks.values()
     drawn = {
-        "picture": png(picture_of(image)),
-        "masked": png(masked_blocks(image, report.masks[str(defence), 0], public.grid)),
-        "shuffled": png(picture_of(report.images[str(defence), "client", 0])),
+        "picture": picture_of(images["original"]),
+        "masked": masked_blocks(images["original"], masked, public.grid),
+        "shuffled": picture_of(images["client"]),
     }
-    if (recovered := report.images.get((str(defence), wanted.attack, 0))) is not None:
-        drawn["recovered"] = png(picture_of(recovered))
-    return Outcome(Record("trial", conditions, values), drawn, report.notes)
+    if wanted.attack in images:
+        drawn["recovered"] = picture_of(images[wanted.attack])
+    return Outcome(
+        Record("trial", {**measured.conditions, **versions}, values),
+        {what: png(image) for what, image in drawn.items()},
+        report.notes,
+    )
 
 
 def as_shown(public: PublicModel, picture: Image.Image) -> Tensor:
@@ -111,18 +92,17 @@ def as_shown(public: PublicModel, picture: Image.Image) -> Tensor:
     return levels.to(public.device, dtype) / 255
 
 
-def first_plan(public: PublicModel, defence: Defence, seed: int) -> JigsawPlan:
-    """The jigsaw that an attack with this seed meets; without one, it moves nothing."""
-    generator = generator_for(seed, "audit jigsaw", rank=0, step=0)
+def first_plan(public: PublicModel, wanted: PreviewRequest) -> JigsawPlan:
+    """The jigsaw that an attack meets; a refusal where this model cannot have the defence."""
+    generator = generator_for(wanted.seed, "audit jigsaw", rank=0, step=0)
     try:
-        plan = defence.draw_plan(public, 1, generator)
+        plan = parse_defence(wanted.defence).draw_plan(public, 1, generator)
     except ConfigError as error:
-        raise HTTPException(422, sentence(error)) from error
+        raise HTTPException(422, _sentence(error)) from error
     return plan or JigsawPlan.identity(public.grid, 1, public.device)
 
 
-def sentence(error: MjpError) -> str:
-    """An error of the package as the page says it."""
+def _sentence(error: MjpError) -> str:
     return f"{str(error)[:1].upper()}{str(error)[1:]}."
 
 
@@ -132,13 +112,12 @@ class _Stop(Exception):  # noqa: N818  It is no error.
 
 @dataclass(eq=False)
 class Job:
-    """An attack and how far it is. Changed under the lock of its `Jobs`, which gives copies away.
+    """An attack and how far it is; changed by its `Jobs` alone.
 
     Args:
         progress: share that is done, from 0 to 1.
         message: a sentence on how it ended, where that was not well.
-        ahead: jobs that will start before it.
-        seconds: that it has run.
+        seconds: that it has run, once it has ended.
     """
 
     id: str
@@ -148,31 +127,12 @@ class Job:
     progress: float = 0.0
     message: str = ""
     outcome: Outcome | None = None
-    started: float | None = None
+    started: float = 0.0
     seconds: float = 0.0
-    ahead: int = 0
 
     @property
     def is_open(self) -> bool:
         return self.state in OPEN
-
-
-def answer(job: Job) -> JobAnswer:
-    """A job as the API tells of it."""
-    wanted = job.wanted
-    return JobAnswer(
-        id=job.id,
-        state=job.state,
-        progress=job.progress,
-        ahead=job.ahead,
-        seconds=round(job.seconds, 3),
-        message=job.message,
-        model=wanted.model,
-        defence=wanted.defence,
-        attack=wanted.attack,
-        seed=wanted.seed,
-        result=None if job.outcome is None else _result(job.id, job.outcome),
-    )
 
 
 def _result(job: str, outcome: Outcome) -> Result:
@@ -180,18 +140,14 @@ def _result(job: str, outcome: Outcome) -> Result:
     for name, value in facts.items():
         if isinstance(value, float) and not math.isfinite(value):  # JSON has none.
             facts[name] = None
-    pictures = {name: f"/api/jobs/{job}/pictures/{name}.png" for name in outcome.pictures}
-    return Result.model_validate(
-        {
-            **facts,
-            "reason": facts.get("reason") or "",
-            "psnr_shuffled": facts.get("client_psnr"),
-            "psnr_guess": max(facts["baseline_mean_psnr"], facts["baseline_colour_psnr"]),
-            "notes": outcome.notes,
-            "pictures": pictures,
-            "download": f"/api/jobs/{job}/download",
-        }
-    )
+    told = {
+        "psnr_shuffled": facts.get("client_psnr"),
+        "psnr_guess": max(facts["baseline_mean_psnr"], facts["baseline_colour_psnr"]),
+        "notes": outcome.notes,
+        "pictures": {name: f"/api/jobs/{job}/pictures/{name}.png" for name in outcome.pictures},
+        "download": f"/api/jobs/{job}/download",
+    }
+    return Result.model_validate(facts | told)
 
 
 class Jobs:
@@ -199,7 +155,6 @@ class Jobs:
 
     Args:
         run: attacks a picture, in one of the threads.
-        warm_up: is called in each thread first.
         clock: seconds; for tests.
     """
 
@@ -207,149 +162,142 @@ class Jobs:
         self,
         options: ServeOptions,
         run: Callable[[Image.Image, JobRequest, Tell], Outcome],
-        warm_up: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.store: Store[Job] = Store(
-            options.kept, options.idle_seconds, keep=lambda job: job.is_open, clock=clock
-        )
+        missing = "There is no such job; it may have been forgotten. Run it again."
+        self.ended: Store[Job] = Store(options, missing, clock)
         self.closing = False
         """Has every attack give up when it next tells its progress."""
         self._options = options
         self._run = run
-        self._warm_up = warm_up
         self._clock = clock
-        self._lock = threading.RLock()
+        self._changed = threading.Condition()
         self._open: list[Job] = []
-        self._called = 0
-        self._futures: set[Future[None]] = set()
-        self._threads = ThreadPoolExecutor(options.num_jobs, "attack", self._prepare)
+        work = partial(threading.Thread, target=self._work, name="attack", daemon=True)
+        self._threads = [work() for _ in range(options.num_jobs)]
 
     def start(self) -> None:
         """Starts the threads."""
-        for _ in range(self._options.num_jobs):
-            self._threads.submit(lambda: None)
-
-    def _prepare(self) -> None:
-        # One core is left for answers. Threads that wait for a busy core spin, and take far longer.
-        torch.set_num_threads(max(1, (cores() - 1) // self._options.num_jobs))
-        self._warm_up()
+        for thread in self._threads:
+            thread.start()
 
     def close(self, seconds: float) -> bool:
         """Cancels everything and waits for the attacks; whether all have ended by then."""
-        self.closing = True
-        with self._lock:
+        with self._changed:
+            self.closing = True
             for job in list(self._open):
                 self._end(job, "cancelled", "The server was stopped.")
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        return not wait(list(self._futures), seconds).not_done
+            self._changed.notify_all()
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def add(self, picture: Image.Image, wanted: JobRequest) -> Job:
         """Puts an attack into the queue; a refusal where too many are waiting."""
-        with self._lock:
+        with self._changed:
             if self.closing:
                 raise HTTPException(503, "The server is being stopped.")
-            waiting = sum(job.state == "waiting" for job in self._open)
-            free = max(0, self._options.num_jobs - (len(self._open) - waiting))
-            if waiting >= self._options.waiting + free:
+            if len(self._open) >= self._options.waiting + self._options.num_jobs:
                 raise HTTPException(
                     429,
-                    f"{waiting} attacks are waiting already. Try again in a few seconds.",
+                    f"{len(self._waiting())} attacks are waiting already. Try again in a few "
+                    "seconds.",
                     {"Retry-After": "5"},
                 )
             job = Job(new_id(), picture, wanted)
             self._open.append(job)
-            self.store.add(job.id, job)
-            if self._called <= waiting:  # No more, so that cancelled jobs leave nothing behind.
-                self._called += 1
-                future = self._threads.submit(self._work)
-                self._futures.add(future)
-                future.add_done_callback(self._futures.discard)
-            return self._copy(job)
+            self._changed.notify()
+            return job
 
-    def look(self, name: str) -> Job | None:
-        """How a job is; None where there is none of this name."""
-        job = self.store.get(name)
-        if job is None:
-            return None
-        with self._lock:
-            self._end_if_late(job)
-            return self._copy(job)
+    def get(self, name: str) -> Job:
+        """The job of this name; a refusal where there is none."""
+        with self._changed:
+            return next((job for job in self._open if job.id == name), None) or self.ended.get(name)
 
-    def cancel(self, name: str) -> Job | None:
+    def cancel(self, job: Job) -> None:
         """Cancels an open job, which keeps its name; forgets one that has ended."""
-        job = self.store.get(name)
-        if job is None:
-            return None
-        with self._lock:
+        with self._changed:
             if job.is_open:
                 self._end(job, "cancelled", "The attack was cancelled.")
             else:
-                self.store.remove(name)
-            return self._copy(job)
+                self.ended.remove(job.id)
 
-    def _copy(self, job: Job) -> Job:
-        waiting = [other for other in self._open if other.state == "waiting"]
-        return replace(
-            job,
-            ahead=waiting.index(job) if job in waiting else 0,
-            seconds=self._seconds(job) if job.is_open else job.seconds,
-        )
+    def answer(self, job: Job) -> JobAnswer:
+        """A job as the API tells of it."""
+        with self._changed:
+            self._end_if_late(job)
+            waiting = self._waiting()
+            told = {
+                **job.wanted.model_dump(),
+                **vars(job),
+                "ahead": waiting.index(job) if job in waiting else 0,
+                "seconds": round(self._seconds(job), 3),
+                "result": None if job.outcome is None else _result(job.id, job.outcome),
+            }
+            return JobAnswer.model_validate(told)
+
+    def _waiting(self) -> list[Job]:
+        return [job for job in self._open if job.state == "waiting"]
 
     def _seconds(self, job: Job) -> float:
-        return 0.0 if job.started is None else self._clock() - job.started
+        return self._clock() - job.started if job.state == "running" else job.seconds
 
-    def _end(self, job: Job, state: State, message: str = "") -> None:
+    def _end(
+        self, job: Job, state: State, message: str = "", outcome: Outcome | None = None
+    ) -> None:
         """The thread that runs it, if any, learns of it when it next tells its progress."""
         if job.is_open:
-            job.state, job.message, job.seconds = state, message, self._seconds(job)
+            job.seconds = self._seconds(job)
+            job.state, job.message, job.outcome = state, message, outcome
+            if state == "done":
+                job.progress = 1.0
             self._open.remove(job)
+            self.ended.add(job.id, job)
 
     def _end_if_late(self, job: Job) -> None:
         most = self._options.seconds
-        if job.state == "running" and self._seconds(job) > most:
+        if job.is_open and self._seconds(job) > most:
             text = f"The attack was stopped after {most:g} seconds. Use fewer steps or a smaller "
             self._end(job, "timed out", f"{text}model.")
 
     def _work(self) -> None:
+        # One core is left for answers. Threads that wait for a busy core spin, and take far longer.
+        torch.set_num_threads(max(1, (cores() - 1) // self._options.num_jobs))
+        while not self.closing:
+            self._work_off_next()
+
+    def _work_off_next(self) -> None:
         """Runs the job whose turn it is, whatever comes of it."""
-        with self._lock:
-            self._called -= 1
-            job = next((job for job in self._open if job.state == "waiting"), None)
-            if job is None:
+        with self._changed:
+            self._changed.wait_for(lambda: self.closing or self._waiting())
+            if self.closing:
                 return
+            job = self._waiting()[0]
             job.state, job.started = "running", self._clock()
 
         def tell(share: float) -> None:
-            with self._lock:
+            with self._changed:
                 self._end_if_late(job)
-                if self.closing:
-                    self._end(job, "cancelled", "The server was stopped.")
-                if not job.is_open:
+                if self.closing or not job.is_open:
                     raise _Stop
                 job.progress = min(0.99, job.progress + share)
 
-        outcome: Outcome | None = None
-        message = "Something went wrong in the server; this is not your fault."
+        message = BROKEN
         try:
             outcome = self._run(job.picture, job.wanted, tell)
+            with self._changed:
+                self._end(job, "done", outcome=outcome)
+            return
         except _Stop:
             return
         except MjpError as error:
-            message = sentence(error)
+            message = _sentence(error)
         except (MemoryError, torch.OutOfMemoryError):
             message = "There is not enough memory for this attack. Use a smaller model."
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
             message = "The attack's equations could not be solved for this picture."
         except Exception as error:
-            print(f"mjp: an attack failed: {type(error).__name__}: {error}", file=sys.stderr)
-            traceback.print_exc()
-        with self._lock:
-            if not job.is_open:
-                return
-            job.outcome = outcome
-            if outcome is None:
-                self._end(job, "failed", message)
-            else:
-                job.progress = 1.0
-                self._end(job, "done")
+            log_failure("an attack", error)
+        with self._changed:
+            self._end(job, "failed", message)

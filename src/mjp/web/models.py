@@ -3,7 +3,7 @@
 import copy
 import re
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import timm
 import torch
@@ -16,30 +16,21 @@ from mjp.models.opening import ModelName, open_model, open_models
 from mjp.privacy.config import DEFAULT_SIZE
 from mjp.privacy.public import PublicModel
 
-
-@dataclass(frozen=True)
-class ModelOffer:
-    """A model to choose."""
-
-    key: str
-    label: str
-    about: str
-
-
-BUILT_IN = (
-    ModelOffer(
-        "trained-mjp", "Small ViT, trained with MJP", "Four blocks; 100 classes of ImageNet. Quick."
+BUILT_IN = {
+    "trained-mjp": (
+        "Small ViT, trained with MJP",
+        "Four blocks; 100 classes of ImageNet. Quick.",
     ),
-    ModelOffer(
-        "trained-plain",
+    "trained-plain": (
         "Small ViT, trained without MJP",
         "The same model and data, trained without MJP.",
     ),
-    ModelOffer(
-        "small", "Small ViT, random weights", "Four blocks. Untrained, and quick: a second or two."
+    "small": (
+        "Small ViT, random weights",
+        "Four blocks. Untrained, and quick: a second or two.",
     ),
-    ModelOffer("deit-small", "DeiT-S, random weights", "The paper's model. Untrained, and slower."),
-)
+    "deit-small": ("DeiT-S, random weights", "The paper's model. Untrained, and slower."),
+}
 _SOURCES = {
     # At their own 64 pixels they have 256 patches of width 192, which leaves closed forms part of
     # the picture open whatever the defence.
@@ -62,20 +53,25 @@ class Models:
         # generator, and another thread that draws meanwhile would change them.
         self._public: dict[str, PublicModel] = {}
         self._copies = threading.local()
-        self.offers: list[ModelOffer] = []
+        self.offers: list[dict[str, str]] = []
         for label, model in (open_models(texts) if texts else {}).items():
-            key = _key(label, {offer.key for offer in BUILT_IN} | set(self._public))
             about = f"{architecture_of(model)}, as it was given when the server started."
-            self._add(ModelOffer(key, label, about), model.to(device))
-        for offer in BUILT_IN:
-            self._add(offer, _built_in(offer.key).to(device))
+            self._add(self._new_key(label), label, about, model.to(device))
+        for key, (label, about) in BUILT_IN.items():
+            self._add(key, label, about, _built_in(key).to(device))
 
-    def _add(self, offer: ModelOffer, model: nn.Module) -> None:
-        public = PublicModel.of(model)
+    def _new_key(self, label: str) -> str:
+        plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40] or "model"
+        key, number = plain, 2
+        while key in BUILT_IN or key in self._public:
+            key, number = f"{plain}-{number}", number + 1
+        return key
+
+    def _add(self, key: str, label: str, about: str, model: nn.Module) -> None:
+        public = self._public[key] = PublicModel.of(model)
         (height, width), grid = public.size, public.grid
         size = f"{height} x {width} pixels in {grid.rows} x {grid.cols} patches."
-        self._public[offer.key] = public
-        self.offers.append(replace(offer, about=f"{offer.about} {size}"))
+        self.offers.append({"key": key, "label": label, "about": f"{about} {size}"})
 
     def __getitem__(self, key: str) -> PublicModel:
         """The model of this key, for looking only; see `of_thread`."""
@@ -87,7 +83,7 @@ class Models:
 
     def label(self, key: str) -> str:
         """What people call the model."""
-        return next(offer.label for offer in self.offers if offer.key == key)
+        return next(offer["label"] for offer in self.offers if offer["key"] == key)
 
     def of_thread(self, key: str) -> PublicModel:
         """This thread's copy of it: torch swaps parameters in place, which two threads must not."""
@@ -119,12 +115,3 @@ def small_model() -> nn.Module:
             num_classes=100,
         )
     return model.eval()
-
-
-def _key(label: str, taken: set[str]) -> str:
-    """A short name for requests, different from those that are taken."""
-    plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40] or "model"
-    key, number = plain, 2
-    while key in taken:
-        key, number = f"{plain}-{number}", number + 1
-    return key

@@ -6,7 +6,6 @@ import struct
 import threading
 import time
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
@@ -36,20 +35,6 @@ SAMPLES: Mapping[str, str] = MappingProxyType(
 """Bundled photographs, and what they are called."""
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP"}
 """What is taken, as HTTP and as Pillow call it."""
-TAKEN = "PNG, JPEG or WebP"
-_STARTS = (
-    (b"\x89PNG\r\n\x1a\n", "PNG"),
-    (b"\xff\xd8\xff", "JPEG"),
-    (b"GIF8", "a GIF"),
-    (b"BM", "a BMP"),
-    (b"II*\0", "a TIFF"),
-    (b"MM\0*", "a TIFF"),
-    (b"%PDF", "a PDF"),
-    (b"<?xml", "an XML or SVG file"),
-    (b"<svg", "an SVG"),
-    (b"PK\x03\x04", "a ZIP archive"),
-)
-"""How files begin that are pictures, and others that people may take for one."""
 SHOWN = 384
 """Pixels across a drawing of masked blocks, roughly."""
 VEIL = np.array([107.0, 115.0, 125.0])
@@ -61,28 +46,21 @@ Thing = TypeVar("Thing")
 
 
 class Store(Generic[Thing]):
-    """Things by names that nobody can guess; full, it forgets what was longest not asked for.
+    """Things by name; full, it forgets what was longest not asked for.
 
     Args:
-        most: things that it holds.
-        idle_seconds: after which a thing is forgotten unless somebody asks for it.
-        keep: whether a thing has to stay whatever happens, such as a job that runs.
+        missing: what a visitor is told of a name that is not here.
     """
 
     def __init__(
-        self,
-        most: int,
-        idle_seconds: float,
-        *,
-        keep: Callable[[Thing], bool] = lambda _: False,
-        clock: Callable[[], float] = time.monotonic,
+        self, options: ServeOptions, missing: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._most = most
-        self._idle_seconds = idle_seconds
-        self._keep = keep
+        self._options = options
+        self._missing = missing
         self._clock = clock
         self._lock = threading.Lock()
-        self._things: OrderedDict[str, tuple[float, Thing]] = OrderedDict()
+        self._things: dict[str, tuple[float, Thing]] = {}
+        """In the order of when they were last asked for."""
 
     def __len__(self) -> int:
         return len(self._things)
@@ -91,63 +69,38 @@ class Store(Generic[Thing]):
         """Holds a thing, making room if need be."""
         with self._lock:
             self._things[name] = (self._clock(), thing)
-            for other, (_, held) in list(self._things.items()):
-                if len(self._things) > self._most and other != name and not self._keep(held):
-                    del self._things[other]
+            if len(self._things) > self._options.kept:
+                del self._things[next(iter(self._things))]
 
-    def get(self, name: str) -> Thing | None:
-        """The thing, which counts as asked for; None where there is none of this name."""
+    def get(self, name: str) -> Thing:
+        """The thing, which counts as asked for; a refusal where there is none of this name."""
         self.forget_idle()
         with self._lock:
-            if name not in self._things:
-                return None
-            thing = self._things[name][1]
+            thing = self._pop(name)
             self._things[name] = (self._clock(), thing)
-            self._things.move_to_end(name)
             return thing
 
-    def remove(self, name: str) -> bool:
-        """Forgets a thing; whether it was there."""
+    def remove(self, name: str) -> None:
+        """Forgets a thing; a refusal where there is none of this name."""
         with self._lock:
-            return self._things.pop(name, None) is not None
+            self._pop(name)
+
+    def _pop(self, name: str) -> Thing:
+        if name not in self._things:
+            raise HTTPException(404, self._missing)
+        return self._things.pop(name)[1]
 
     def forget_idle(self) -> None:
         """Forgets what nobody asked for in a while."""
-        limit = self._clock() - self._idle_seconds
+        limit = self._clock() - self._options.idle_seconds
         with self._lock:
-            for name, (used, thing) in list(self._things.items()):
-                if used <= limit and not self._keep(thing):
-                    del self._things[name]
+            for name in [name for name, (used, _) in self._things.items() if used <= limit]:
+                del self._things[name]
 
 
 def new_id() -> str:
-    """A name of 192 random bits."""
+    """A name of 192 random bits, which nobody can guess."""
     return secrets.token_urlsafe(24)
-
-
-class Pictures:
-    """Samples and uploads by name; those of visitors have names that nobody can guess."""
-
-    def __init__(self, options: ServeOptions) -> None:
-        self.uploads: Store[Image.Image] = Store(options.kept, options.idle_seconds)
-
-    def get(self, name: str) -> Image.Image:
-        """The picture of this name; a refusal where there is none."""
-        image = sample(name) if name in SAMPLES else self.uploads.get(name)
-        if image is None:
-            raise HTTPException(
-                404, "There is no such picture; it may have been forgotten. Upload it again."
-            )
-        return image
-
-    def remove(self, name: str) -> None:
-        """Forgets a picture; a refusal where there is none."""
-        if name in SAMPLES:
-            raise HTTPException(403, "A bundled picture cannot be removed.")
-        if not self.uploads.remove(name):
-            raise HTTPException(
-                404, "There is no such picture; it may have been forgotten already."
-            )
 
 
 @cache
@@ -160,58 +113,27 @@ def sample(name: str) -> Image.Image:
 
 def read_picture(content: bytes, options: ServeOptions) -> Image.Image:
     """The first frame, upright, in RGB, at most `LONGEST_SIDE` pixels long, with no metadata."""
-    kind = _sniff(content)
     try:
-        if kind == "WEBP":  # Pillow reserves the whole canvas before it tells the size.
-            _check_size(*_webp_size(content), options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Of sizes, which are checked here.
-            with Image.open(io.BytesIO(content), formats=[kind]) as picture:
+            with Image.open(io.BytesIO(content), formats=list(FORMATS.values())) as picture:
                 _check_size(*picture.size, options)
-                if kind == "JPEG":  # Decodes at a fraction of the size, where that is enough.
-                    picture.draft(None, (2 * LONGEST_SIDE, 2 * LONGEST_SIDE))
+                # Decodes a JPEG at a fraction of the size, where that is enough.
+                picture.draft(None, (2 * LONGEST_SIDE, 2 * LONGEST_SIDE))
                 return _reduced(picture)
+    except UnidentifiedImageError as error:
+        raise HTTPException(
+            415, "This is no PNG, JPEG or WebP picture, or it is damaged; send one of these."
+        ) from error
     except Image.DecompressionBombError as error:
         raise _too_many_pixels("far too many", options) from error
     except (
-        *(UnidentifiedImageError, OSError, SyntaxError, EOFError, struct.error),
-        *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError),
+        *(OSError, SyntaxError, EOFError, struct.error, ValueError, TypeError),
+        *(LookupError, ArithmeticError, AttributeError),
     ) as error:  # What decoders trip over in damaged files.
-        name = "WebP" if kind == "WEBP" else kind
         raise HTTPException(
-            422,
-            f"The file begins as a {name} picture, but it is damaged or cut off. Send it again.",
+            422, "The picture is damaged or cut off, and cannot be read. Send it again."
         ) from error
-
-
-def _sniff(content: bytes) -> str:
-    """Pillow's name of the format that the first bytes tell; what a sender calls it is ignored."""
-    if not content:
-        raise HTTPException(422, f"The file is empty. Send a {TAKEN} picture.")
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "WEBP"
-    if content[4:8] == b"ftyp":
-        raise HTTPException(
-            415, f"This looks like a HEIC, AVIF or video file. Export the picture as {TAKEN}."
-        )
-    name = next((name for start, name in _STARTS if content.startswith(start)), None)
-    if name is None:
-        raise HTTPException(415, f"This is no picture that can be read. Send a {TAKEN} picture.")
-    if name not in FORMATS.values():
-        raise HTTPException(415, f"This is {name}, which is not taken. Send a {TAKEN} picture.")
-    return name
-
-
-def _webp_size(content: bytes) -> tuple[int, int]:
-    """Width and height as the header of a WebP file says."""
-    kind, body = content[12:16], content[20:]
-    if kind == b"VP8X":
-        return 1 + int.from_bytes(body[4:7], "little"), 1 + int.from_bytes(body[7:10], "little")
-    if kind == b"VP8L":
-        (bits,) = struct.unpack("<I", body[1:5])
-        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-    width, height = struct.unpack("<HH", body[6:10])
-    return width & 0x3FFF, height & 0x3FFF
 
 
 def _check_size(width: int, height: int, options: ServeOptions) -> None:
@@ -237,13 +159,10 @@ def _reduced(picture: Image.Image) -> Image.Image:
     """Turned upright, on white where it is transparent, and small."""
     ImageOps.exif_transpose(picture, in_place=True)
     if picture.mode.startswith("I"):  # 16 bits of grey, of which the upper ones count.
-        levels = np.asarray(picture).astype(np.uint32)
-        shift = 8 if levels.max() > 255 else 0
-        picture = Image.fromarray((levels >> shift).clip(0, 255).astype(np.uint8))
-    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
+        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+    if picture.has_transparency_data:
         layer = picture.convert("RGBA")
-        picture = Image.new("RGB", layer.size, "white")
-        picture.paste(layer, mask=layer.getchannel("A"))
+        picture = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
     small = picture.convert("RGB")
     small.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS, reducing_gap=2.0)
     # A new picture of the pixels alone: place, time and camera stay behind.

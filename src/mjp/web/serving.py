@@ -66,22 +66,13 @@ class _Server(uvicorn.Server):
 
 def _listen(host: str, port: int) -> socket.socket:
     """A socket that has the port, so that a taken one is told at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        listener = socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
-        raise ConfigError(f"{host!r} is no address of this machine; try 127.0.0.1") from error
-    listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
         raise ConfigError(
-            f"cannot listen on port {port} of {host}: {error.strerror}; choose another with "
-            "--port, or 0 for any that is free"
+            f"cannot listen on port {port} of {host}: {error.strerror}; choose another --port (0 "
+            "for any that is free), or another --host, such as 127.0.0.1"
         ) from error
     if host not in LOOPBACK:
         where = "every address of this machine" if host in EVERYWHERE else host
@@ -96,6 +87,5 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _address(host: str, listener: socket.socket) -> str:
     """What to type into a browser on this machine."""
-    port = listener.getsockname()[1]
-    name = "127.0.0.1" if host in EVERYWHERE else host
-    return f"http://[{name}]:{port}/" if ":" in name else f"http://{name}:{port}/"
+    name = "127.0.0.1" if host in EVERYWHERE else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{listener.getsockname()[1]}/"
