@@ -69,7 +69,7 @@ def test_attacks_are_timed_against_the_gradients_alone(tmp_path):
         (("step", "--model", "beit_base_patch16_224"), "no adapter"),
         (("step", *TINY, "--rounds", "1"), "rounds must be a whole number of at least 2"),
         (("step", "--batch", "0"), "batch must be a whole number of at least 1"),
-        (("plan", "--rows", "0"), "at least one of its rows"),
+        (("plan", "--rows", "0"), "rows must be a whole number of at least 1"),
         (("plan", "--batch", "0"), "batch must be a whole number of at least 1"),
         (("train", "--rounds", "1"), "rounds must be a whole number of at least 2"),
         (("eval", "--draws", "0"), "draws"),

@@ -5,8 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from mjp.core.errors import ConfigError, MjpError
-from mjp.core.interruption import StoppedError
+from mjp.core.errors import ConfigError, MjpError, StoppedError
 from mjp.core.records import ENVIRONMENT, RECORDS, Record, read_records
 from mjp.core.run import Run
 

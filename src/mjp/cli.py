@@ -18,8 +18,7 @@ from tyro.constructors import (
 
 from mjp import __version__
 from mjp.catalog import GROUPS, read_recipe, recipe_of_run, tasks, verbs
-from mjp.core.errors import CheckpointError, ConfigError, MjpError
-from mjp.core.interruption import StoppedError
+from mjp.core.errors import CheckpointError, ConfigError, MjpError, StoppedError
 from mjp.core.verbs import DEFAULT_TASK, Verb
 from mjp.train.config import DEFAULT_RECIPE
 

@@ -21,8 +21,7 @@ from tyro.conf import Positional, arg
 from mjp.catalog import read_recipe, recipe_from
 from mjp.core.configuration import from_mapping, read_toml, suggestion
 from mjp.core.display import clock, results, say
-from mjp.core.errors import ConfigError, MjpError
-from mjp.core.interruption import StoppedError, stop_requests
+from mjp.core.errors import ConfigError, MjpError, StoppedError
 from mjp.core.verbs import Verb
 
 STUDIES = Path(__file__).parent / "studies"
@@ -296,6 +295,8 @@ class Pool:
 
     def carry_out(self, jobs: Sequence[Job]) -> None:
         """Begins what may begin until nothing is left; Ctrl-C is passed on, and waited for."""
+        from mjp.core.run import stop_requests
+
         waiting = list(jobs)
         say(f"{len(jobs)} jobs are to be done, {self.parallel} at a time, in {self.out}")
         try:

@@ -233,7 +233,7 @@ def test_mixed_patches_are_told_apart_and_put_into_place():
 
 @pytest.mark.gpu
 def test_the_gpu_recovers_what_the_cpu_does():
-    from mjp.core.precision import float32_precision
+    from mjp.core.team import float32_precision
 
     images, model = pictures("astronaut"), public()
     with float32_precision("fp32"):

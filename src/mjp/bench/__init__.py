@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from mjp.core.ranges import check_count
+from mjp.core.configuration import check_count
 from mjp.core.records import Record
 from mjp.core.verbs import Verb
 from mjp.report.table import Column, Section, Table, to_terminal

@@ -21,11 +21,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mjp.bench.timing import Work, in_turn, quartiles, ratios, seconds, write_pictures
 from mjp.catalog import read_recipe
-from mjp.core.precision import float32_precision
-from mjp.core.ranges import check_count
+from mjp.core.configuration import check_count
 from mjp.core.records import Scalar
 from mjp.core.run import Run
 from mjp.core.seeds import generator_for
+from mjp.core.team import float32_precision
 from mjp.data.batch import Batching, Finisher
 from mjp.data.config import AugmentSettings
 from mjp.data.decoding import View, reader

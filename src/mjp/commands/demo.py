@@ -19,9 +19,8 @@ from mjp.commands.demo_method import load_photograph, show_method
 from mjp.commands.demo_panels import show_panels
 from mjp.commands.evaluating import claim
 from mjp.commands.options import DemoOptions
-from mjp.core.errors import ConfigError
-from mjp.core.interruption import StoppedError
-from mjp.core.ranges import check_ratio
+from mjp.core.configuration import check_ratio
+from mjp.core.errors import ConfigError, StoppedError
 from mjp.core.records import RECORDS, Record, append_records
 from mjp.evaluate.accuracy import run_accuracy
 from mjp.evaluate.config import EvalAccuracyOptions, ProbePositionsOptions

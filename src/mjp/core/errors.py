@@ -23,3 +23,11 @@ class DataError(MjpError):
 
 class TrainingError(MjpError):
     """A run that cannot go on, such as one whose loss is no number any more."""
+
+
+class StoppedError(MjpError):
+    """The run was asked to stop by a signal, has kept what was done, and can be resumed."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.number = number

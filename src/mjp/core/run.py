@@ -3,19 +3,50 @@
 import fcntl
 import os
 import platform
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 import torch
 
 from mjp import __version__
 from mjp.core.display import Advance, meter
-from mjp.core.errors import ConfigError, MjpError
-from mjp.core.interruption import StoppedError, StopRequest, stop_requests
+from mjp.core.errors import ConfigError, MjpError, StoppedError
 from mjp.core.records import RECORDS, Record, Scalar, append_records, read_records
 from mjp.core.team import Team, choose_device, joined
+
+
+class StopRequest:
+    """Whether the run was asked to stop, and by which signal."""
+
+    number = 0
+
+    def note(self, number: int, _: FrameType | None) -> None:
+        """A second Ctrl-C does not wait for a checkpoint."""
+        if self.number == number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.number = number
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Notes signals while inside; in a thread, where none arrive, nothing is noted."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, request.note)
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Run:

@@ -1,21 +1,21 @@
-"""`Team`: the processes that share a piece of work."""
+"""`Team`: the processes that share a piece of work; the device and the arithmetic they use."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 import torch.distributed as dist
 from jaxtyping import Shaped
 from torch import Tensor
 
-from mjp.core.errors import ConfigError
-from mjp.core.interruption import StoppedError
+from mjp.core.errors import ConfigError, StoppedError
 
 Item = TypeVar("Item")
+Precision = Literal["fp32", "tf32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -110,3 +110,17 @@ def joined(device: torch.device, minutes: float = 30) -> Iterator[Team]:
     # After any other error the others may wait in a collective, and leaving properly would wait for
     # them: the process just ends, and torchrun ends the others.
     dist.destroy_process_group()
+
+
+@contextmanager
+def float32_precision(precision: Precision) -> Iterator[None]:
+    """Whether products of single-precision matrices may use TF32 inside."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
+    cudnn = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = precision != "fp32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+        torch.backends.cudnn.allow_tf32 = cudnn

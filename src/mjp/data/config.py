@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from mjp.core.configuration import check_at_least, check_count, check_range, check_ratio
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import check_at_least, check_count, check_range, check_ratio
 
 SourceName = Literal["auto", "folder", "parquet", "wds", "hub", "digits", "positions"]
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from mjp.core.configuration import check_count, check_crop, check_ratio
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import check_count, check_crop, check_ratio
 from mjp.data.config import SourceName
 from mjp.models.config import ModelOptions
 

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from mjp.core.display import results
 from mjp.core.errors import DataError
-from mjp.core.precision import float32_precision
 from mjp.core.records import Record, Scalar, count_lines
 from mjp.core.run import Run
 from mjp.core.seeds import generator_for
-from mjp.core.team import Team
+from mjp.core.team import Team, float32_precision
 from mjp.data.decoding import Block, Decoder, Reader, View
 from mjp.data.feed import worker_count
 from mjp.data.opening import open_images

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from mjp.core.configuration import Shape, check_choice, check_count, check_ratio
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import Shape, check_choice, check_count, check_ratio
 from mjp.jigsaw import blocks
 from mjp.jigsaw.grid import PatchGrid, pair_of_sides
 from mjp.jigsaw.plan import JigsawPlan

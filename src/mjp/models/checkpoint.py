@@ -18,8 +18,8 @@ from timm.models._hub import save_config_for_hf
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
+from mjp.core.configuration import check_choice
 from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
-from mjp.core.ranges import check_choice
 from mjp.jigsaw.grid import pair_of_sides
 from mjp.models.backbone import MJPBackbone
 from mjp.models.config import MJPConfig

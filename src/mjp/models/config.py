@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from tyro.conf import arg
 
+from mjp.core.configuration import Shape, check_choice, check_ratio
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import Shape, check_choice, check_ratio
 
 Positions = Literal["unknown", "own", "indexed", "none"]
 Localization = Literal["mlp", "linear", "pca"]

@@ -11,8 +11,8 @@ from timm.layers import to_2tuple
 from torch import Tensor
 
 from mjp.core.errors import ConfigError
-from mjp.core.precision import Precision
 from mjp.core.records import Scalar
+from mjp.core.team import Precision
 from mjp.data.batch import ImageFormat
 from mjp.data.decoding import View
 from mjp.jigsaw import JigsawPlan, PatchGrid

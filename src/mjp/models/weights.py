@@ -11,8 +11,8 @@ from safetensors import SafetensorError
 from timm.models import clean_state_dict, load_state_dict
 from torch import Tensor
 
+from mjp.core.configuration import check_choice
 from mjp.core.errors import CheckpointError, ConfigError
-from mjp.core.ranges import check_choice
 from mjp.jigsaw import PatchGrid
 from mjp.models.backbone import MJPBackbone
 

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
+from mjp.core.configuration import check_count
 from mjp.core.errors import ConfigError, MjpError
-from mjp.core.ranges import check_count
 from mjp.core.records import Record, Scalar
 from mjp.core.run import Run
 from mjp.core.team import Team

@@ -13,14 +13,14 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from mjp.core.configuration import check_count, check_crop
 from mjp.core.display import meter, results
 from mjp.core.errors import ConfigError, DataError, UnsupportedModelError
-from mjp.core.precision import float32_precision
-from mjp.core.ranges import check_count, check_crop
 from mjp.core.records import Record, Scalar
 from mjp.core.run import Run, command_line
 from mjp.core.seeds import generator_for
 from mjp.core.statistics import estimates
+from mjp.core.team import float32_precision
 from mjp.data.decoding import View, reader
 from mjp.data.embedded import PHOTOGRAPHS, photograph
 from mjp.data.feed import worker_count

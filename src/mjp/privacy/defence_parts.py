@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mjp.core.configuration import check_at_least, check_count, check_ratio
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import check_at_least, check_count, check_ratio
 from mjp.jigsaw import JigsawPlan
 from mjp.privacy.public import PublicModel
 from mjp.privacy.update import SharedUpdate

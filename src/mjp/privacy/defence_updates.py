@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mjp.core.configuration import check_count, check_ratio
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import check_count, check_ratio
 from mjp.jigsaw.sampling import same_device
 from mjp.privacy.defence_parts import Gradients, Part, check_above_zero, number
 from mjp.privacy.public import PublicModel

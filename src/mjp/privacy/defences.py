@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mjp.core.configuration import suggestion
+from mjp.core.configuration import check_count, suggestion
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import check_count
 from mjp.jigsaw import JigsawPlan
 from mjp.privacy import sharing
 from mjp.privacy.defence_parts import PARTS, Gradients, Part

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mjp.core.errors import CheckpointError, ConfigError
-from mjp.core.precision import float32_precision
+from mjp.core.team import float32_precision
 from mjp.models.weights import read_state
 from mjp.privacy.metrics import in_chunks
 

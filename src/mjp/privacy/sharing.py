@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from mjp.core.configuration import check_at_least, check_count
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import check_at_least, check_count
 from mjp.jigsaw import JigsawPlan
 from mjp.models.backbone import MJPBackbone, check_images, check_plan
 from mjp.privacy.public import Loss, PublicModel, as_public, logits_of

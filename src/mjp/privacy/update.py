@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from mjp.core.configuration import check_at_least, check_count
 from mjp.core.errors import CheckpointError, ConfigError
-from mjp.core.ranges import check_at_least, check_count
 from mjp.core.records import Scalar
 
 _METADATA = "mjp_update"

@@ -14,9 +14,9 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
+from mjp.core.configuration import check_count
 from mjp.core.display import results
 from mjp.core.errors import ConfigError, MjpError
-from mjp.core.ranges import check_count
 from mjp.core.run import Run
 from mjp.core.team import Team, choose_device
 from mjp.data.batch import Batching, Calendar

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Se
 
 from tyro.conf import Positional, arg
 
-from mjp.core.configuration import flatten, to_toml
+from mjp.core.configuration import check_at_least, check_count, check_ratio, flatten, to_toml
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import check_at_least, check_count, check_ratio
 from mjp.core.verbs import DEFAULT_TASK
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mjp.core.display import PLAIN_SECONDS, say
-from mjp.core.errors import TrainingError
-from mjp.core.interruption import StoppedError
+from mjp.core.errors import StoppedError, TrainingError
 from mjp.core.records import Record, Scalar
 from mjp.core.run import Run
 from mjp.core.seeds import generator_for, seed_for

@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mjp import __version__
-from mjp.core.precision import float32_precision
+from mjp.core.team import float32_precision
 from mjp.web import schema
 from mjp.web.config import LONGEST_SIDE, SHORTEST_SIDE, ServeOptions
 from mjp.web.guard import Guard, refusal

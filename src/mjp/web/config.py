@@ -4,8 +4,8 @@ import math
 import os
 from dataclasses import dataclass
 
+from mjp.core.configuration import check_count
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import check_count
 from mjp.models.config import Models
 
 SHORTEST_SIDE = 16

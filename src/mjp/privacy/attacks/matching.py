@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from mjp.core.ranges import check_at_least, check_count
+from mjp.core.configuration import check_at_least, check_count
 from mjp.core.records import Scalar
 from mjp.core.seeds import generator_for
 from mjp.privacy.attacks import priors

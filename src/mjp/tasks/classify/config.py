@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from mjp.core.configuration import check_count, check_ratio
 from mjp.core.errors import ConfigError
-from mjp.core.ranges import check_count, check_ratio
 from mjp.data.config import AugmentSettings, DataSettings
 from mjp.models.config import VARIANTS, MJPConfig
 from mjp.train.config import OptimizerSettings, RunSettings, TaskConfig
