@@ -15,10 +15,10 @@ from torch.nn.functional import interpolate
 from mjp.jigsaw import sample_plan
 from mjp.models.config import MJPConfig
 from mjp.models.factory import wrap
-from mjp.privacy.attacks import april_opt, dlg, gradvit, idlg, invert, priors
+from mjp.privacy.attacks import april_opt, dlg, gradvit, idlg, invert, objectives
 from mjp.privacy.attacks.descent import descend
+from mjp.privacy.attacks.imitation import WrittenOutNorms
 from mjp.privacy.attacks.matching import Matching, Settings
-from mjp.privacy.attacks.norms import WrittenOutNorms
 from mjp.privacy.public import PublicModel
 from mjp.privacy.sharing import share
 from mjp.privacy.update import Effort, SharedUpdate
@@ -288,7 +288,7 @@ def test_penalties_are_those_of_a_slow_count(public, photo):
     across = {c: np.abs(pixels[:, :, c] - pixels[:, :, c - 1]).mean() for c in range(1, cols)}
     down = {r: np.abs(pixels[:, r] - pixels[:, r - 1]).mean() for r in range(1, rows)}
     varied = np.mean([*across.values()]) + np.mean([*down.values()])
-    assert float(priors.total_variation(photo[None])) == pytest.approx(varied, rel=1e-5)
+    assert float(objectives.total_variation(photo[None])) == pytest.approx(varied, rel=1e-5)
     blocks = interpolate(interpolate(photo, (4, 6), mode="area"), SIZE, mode="nearest")
     jumps = [
         np.mean([np.abs(np.diff(blocks[0].numpy(), axis=axis)).take(at, axis=axis).mean()])
@@ -296,10 +296,10 @@ def test_penalties_are_those_of_a_slow_count(public, photo):
         for at in range(PATCH - 1, side - 1, PATCH)
     ]
     expected = np.mean(jumps[:3]) + np.mean(jumps[3:])
-    found = float(priors.patch_borders(blocks[None], public.grid))
+    found = float(objectives.patch_borders(blocks[None], public.grid))
     assert found == pytest.approx(expected, rel=1e-5)
     ramp = torch.linspace(0, 1, cols).expand(1, 1, 3, rows, cols)
-    assert float(priors.patch_borders(ramp, public.grid)) == pytest.approx(0, abs=1e-6)
+    assert float(objectives.patch_borders(ramp, public.grid)) == pytest.approx(0, abs=1e-6)
 
 
 def test_consistency_draws_restarts_together(public, photo):

@@ -4,9 +4,9 @@ The paper takes one cosine of the whole position table; here it is the mean over
 row of the class token, in which no patch is seen, would otherwise make up nearly all of it.
 """
 
+from functools import partial
+
 from mjp.privacy.attacks.matching import Settings, search
-from mjp.privacy.public import PublicModel
-from mjp.privacy.update import AttackResult, Effort, Observation
 
 NAME = "april_opt"
 
@@ -18,8 +18,4 @@ SETTINGS = Settings(
     position_cosine=5.0,
     total_variation=1e-5,
 )
-
-
-def run(public: PublicModel, observations: list[Observation], effort: Effort) -> list[AttackResult]:
-    """Searches for the images of every update."""
-    return search(NAME, SETTINGS, public, observations, effort)
+run = partial(search, NAME, SETTINGS)

@@ -5,9 +5,9 @@ prior; it needs no classifier's gradient. Unlike there each parameter's differen
 its size, and the first images are nearly grey: both bring a transformer's picture out sooner.
 """
 
+from functools import partial
+
 from mjp.privacy.attacks.matching import Settings, search
-from mjp.privacy.public import PublicModel
-from mjp.privacy.update import AttackResult, Effort, Observation
 
 NAME = "dlg"
 
@@ -18,8 +18,4 @@ SETTINGS = Settings(
     learning_rate=1.0,
     labels="searched",
 )
-
-
-def run(public: PublicModel, observations: list[Observation], effort: Effort) -> list[AttackResult]:
-    """Searches for the images of every update."""
-    return search(NAME, SETTINGS, public, observations, effort)
+run = partial(search, NAME, SETTINGS)

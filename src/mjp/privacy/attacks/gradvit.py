@@ -5,9 +5,9 @@ are held together. The paper also holds the images to the statistics of a pretra
 the attacker here is not given.
 """
 
+from functools import partial
+
 from mjp.privacy.attacks.matching import Settings, search
-from mjp.privacy.public import PublicModel
-from mjp.privacy.update import AttackResult, Effort, Observation
 
 NAME = "gradvit"
 
@@ -22,8 +22,4 @@ SETTINGS = Settings(
     patch_borders=0.003,
     consistency=0.01,
 )
-
-
-def run(public: PublicModel, observations: list[Observation], effort: Effort) -> list[AttackResult]:
-    """Searches for the images of every update."""
-    return search(NAME, SETTINGS, public, observations, effort)
+run = partial(search, NAME, SETTINGS)

@@ -4,9 +4,9 @@ The paper compares the direction of all gradients in one. In a transformer a few
 hide the small ones that tell patches apart, so each parameter's direction counts equally here.
 """
 
+from functools import partial
+
 from mjp.privacy.attacks.matching import Settings, search
-from mjp.privacy.public import PublicModel
-from mjp.privacy.update import AttackResult, Effort, Observation
 
 NAME = "invert"
 
@@ -18,8 +18,4 @@ SETTINGS = Settings(
     milestones=(3 / 8, 5 / 8, 7 / 8),
     total_variation=0.003,
 )
-
-
-def run(public: PublicModel, observations: list[Observation], effort: Effort) -> list[AttackResult]:
-    """Searches for the images of every update."""
-    return search(NAME, SETTINGS, public, observations, effort)
+run = partial(search, NAME, SETTINGS)

@@ -1,21 +1,21 @@
 """The engine of all search attacks: looks for images whose gradient is the one that was shared."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from mjp.core.configuration import check_at_least, check_count
 from mjp.core.records import Scalar
 from mjp.core.seeds import generator_for
-from mjp.privacy.attacks import priors
+from mjp.privacy.attacks import objectives
 from mjp.privacy.attacks.descent import Optimizer, descend
-from mjp.privacy.attacks.distance import Balance, Objective, Target
 from mjp.privacy.attacks.imitation import Imitation, matched_names
+from mjp.privacy.attacks.objectives import Balance, Objective, Target
 from mjp.privacy.public import PublicModel
 from mjp.privacy.reading import Reading, facts, infer_labels, read
 from mjp.privacy.update import AttackResult, Effort, Observation, SharedUpdate, refused
@@ -38,7 +38,7 @@ class Settings:
         decay: what the learning rate is multiplied with at each of the `milestones`, which are
             shares of the steps.
         noise: standard deviation of the first images around mean grey, normalised.
-        total_variation, patch_borders, consistency: weights of the penalties in `priors`.
+        total_variation, patch_borders, consistency: weights of the penalties in `objectives`.
         position_cosine: weight of 1 - cosine of the position gradients, mean over positions.
     """
 
@@ -57,59 +57,10 @@ class Settings:
     position_cosine: float = 0.0
     consistency: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_count("steps", self.steps)
-        check_count("restarts", self.restarts)
-        for name in (
-            "learning_rate",
-            "decay",
-            "noise",
-            "total_variation",
-            "patch_borders",
-            "position_cosine",
-            "consistency",
-        ):
-            check_at_least(name, getattr(self, name), 0.0)
-
     def learning_rates(self, steps: int) -> list[float]:
         """The learning rate of each of so many steps."""
         passed = [sum(step >= share * steps for share in self.milestones) for step in range(steps)]
         return [self.learning_rate * self.decay**times for times in passed]
-
-
-def search(
-    attack: str,
-    settings: Settings,
-    public: PublicModel,
-    observations: list[Observation],
-    effort: Effort,
-) -> list[AttackResult]:
-    """Attacks each observation's first update, as many together as fit."""
-    updates = [one[0] for one in observations]
-    readings = [read(public, update) for update in updates]
-    told = [facts(public, one, r) for one, r in zip(updates, readings, strict=True)]
-    results: dict[int, AttackResult] = {}
-    cases: list[_Case] = []
-    for place, (update, reading) in enumerate(zip(updates, readings, strict=True)):
-        labels = infer_labels(public, update) if settings.labels == "inferred" else None
-        reason = _missing(settings, public, update, reading, labels)
-        if reason is None:
-            cases.append(_Case(place, update, reading, labels))
-        else:
-            results[place] = refused(attack, reason, told[place])
-    for case, found in _searched(attack, settings, public, cases, effort):
-        results[case.place] = AttackResult(
-            attack,
-            applies=True,
-            reason=_warning(case.update, case.reading),
-            facts=told[case.place] | found.facts,
-            images=found.images,
-            masked=case.reading.masked,
-            labels=found.labels,
-        )
-    if not cases:
-        effort.tell(1.0)
-    return [results[place] for place in range(len(observations))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,24 +74,61 @@ class _Case:
 
     def kind(self) -> tuple[object, ...]:
         """Cases of the same kind can be computed together."""
-        update = self.update
-        return (
-            tuple(update.gradients),
-            update.batch,
-            update.local_steps,
-            update.learning_rate,
-            update.localization_weight,
-            self.reading.masked is None,
+        facts = {**vars(self.update), "defence": "", "gradients": tuple(self.update.gradients)}
+        return (*facts.values(), self.reading.masked is None)
+
+
+def search(
+    attack: str,
+    settings: Settings,
+    public: PublicModel,
+    observations: list[Observation],
+    effort: Effort,
+) -> list[AttackResult]:
+    """Attacks each observation's first update, as many together as fit."""
+    results: dict[int, AttackResult] = {}
+    preflights: list[dict[str, Scalar]] = []
+    cases: list[_Case] = []
+    for place, (update, *_) in enumerate(observations):
+        reading = read(public, update)
+        preflights.append(facts(public, update, reading))
+        labels = infer_labels(public, update) if settings.labels == "inferred" else None
+        reason = _missing(settings, public, update, reading, labels)
+        if reason is None:
+            cases.append(_Case(place, update, reading, labels))
+        else:
+            results[place] = refused(attack, reason, preflights[place])
+    steps, restarts = effort.steps or settings.steps, effort.restarts or settings.restarts
+    for part in _parts(cases, restarts):
+        labels = _stacked([case.labels for case in part])
+        masked = _stacked([case.reading.masked for case in part])
+        updates = [case.update for case in part]
+        matching = Matching(settings, public, updates, labels, masked, restarts)
+        start = matching.start(effort.seed, f"attack/{attack}")
+        low, high = matching.box()
+        share = len(part) / len(cases) / steps
+        rows = descend(
+            start,
+            matching.evaluate,
+            low=low,
+            high=high,
+            optimizer=settings.optimizer,
+            learning_rates=settings.learning_rates(steps),
+            tell=partial(effort.tell, share),
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _Found:
-    """What the search made of a case: pixels, classes, and how well they match."""
-
-    images: Float[Tensor, "batch 3 height width"]
-    labels: Int64[Tensor, " batch"]
-    facts: dict[str, Scalar]
+        for case, (images, classes, found) in zip(part, matching.best(start, rows), strict=True):
+            results[case.place] = AttackResult(
+                attack,
+                applies=True,
+                reason=_warning(case.update, case.reading),
+                facts={**preflights[case.place], **found, "steps": steps, "restarts": restarts},
+                images=images,
+                masked=case.reading.masked,
+                labels=classes,
+            )
+    if not cases:
+        effort.tell(1.0)
+    return [results[place] for place in range(len(observations))]
 
 
 class Matching:
@@ -232,6 +220,26 @@ class Matching:
             (gradient,) = torch.autograd.grad(loss.sum(), [rows])
         return loss.detach(), gradient
 
+    def best(
+        self, start: Tensor, rows: Tensor
+    ) -> Iterator[tuple[Tensor, Int64[Tensor, " batch"], dict[str, Scalar]]]:
+        """Of each case the restart that matches best: pixels, classes, and how well it matches."""
+        first, last = (self.mismatch(one).reshape(self.counts) for one in (start, rows))
+        images, labels = self.parts(rows)
+        for place, mismatches in enumerate(last):
+            best = int(mismatches.nan_to_num(torch.inf).argmin())
+            at = place * self.counts[1] + best
+            own = labels[at] if labels.dim() == 2 else labels[at].argmax(dim=1)
+            pixels = self.imitation.public.pixels(images[at]).clamp(0, 1).float()
+            yield (
+                pixels,
+                own,
+                {
+                    "matching_loss": float(mismatches[best]),
+                    "matching_loss_at_start": float(first[place, best]),
+                },
+            )
+
     def _gradients(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         found = self.imitation.gradients(images, labels, self._masked)
         return {name: found[name].reshape(*self.counts, *rows) for name, rows in self._rows.items()}
@@ -241,11 +249,11 @@ class Matching:
         pixels = public.pixels(images.flatten(0, 1)).unflatten(0, images.shape[:2])
         total = images.new_zeros(len(images))
         if settings.total_variation:
-            total = total + settings.total_variation * priors.total_variation(pixels)
+            total = total + settings.total_variation * objectives.total_variation(pixels)
         if settings.patch_borders:
-            total = total + settings.patch_borders * priors.patch_borders(pixels, public.grid)
+            total = total + settings.patch_borders * objectives.patch_borders(pixels, public.grid)
         if settings.consistency and self.counts[1] > 1:
-            apart = priors.spread(pixels.unflatten(0, self.counts)).flatten()
+            apart = objectives.spread(pixels.unflatten(0, self.counts)).flatten()
             total = total + settings.consistency * apart
         if self._positions is not None:
             name, target = self._positions
@@ -254,58 +262,10 @@ class Matching:
         return total
 
 
-def _searched(
-    attack: str, settings: Settings, public: PublicModel, cases: list[_Case], effort: Effort
-) -> Iterator[tuple[_Case, _Found]]:
-    """Searches for the images of all cases, in parts that fit into memory."""
-    steps, restarts = effort.steps or settings.steps, effort.restarts or settings.restarts
-    for part in _parts(cases, restarts):
-        share = len(part) / len(cases) / steps
-        first = part[0]
-        labels = None if first.labels is None else torch.stack([one.labels for one in part])  # type: ignore[misc]
-        masked = None
-        if first.reading.masked is not None:
-            masked = torch.stack([one.reading.masked for one in part])  # type: ignore[misc]
-        updates = [one.update for one in part]
-        matching = Matching(settings, public, updates, labels, masked, restarts)
-        start = matching.start(effort.seed, f"attack/{attack}")
-        low, high = matching.box()
-        rows = descend(
-            start,
-            matching.evaluate,
-            low=low,
-            high=high,
-            optimizer=settings.optimizer,
-            learning_rates=settings.learning_rates(steps),
-            tell=_telling(effort, share),
-        )
-        yield from zip(part, _best(matching, start, rows, steps), strict=True)
-
-
-def _telling(effort: Effort, share: float) -> Callable[[], None]:
-    return lambda: effort.tell(share)
-
-
-def _best(matching: Matching, start: Tensor, rows: Tensor, steps: int) -> Iterator[_Found]:
-    """Of each case the restart that matches best."""
-    observations, restarts = matching.counts
-    first = matching.mismatch(start).reshape(observations, restarts)
-    last = matching.mismatch(rows).reshape(observations, restarts)
-    images, labels = matching.parts(rows)
-    for place in range(observations):
-        best = int(last[place].nan_to_num(torch.inf).argmin())
-        at = place * restarts + best
-        own = labels[at] if labels.dim() == 2 else labels[at].argmax(dim=1)
-        yield _Found(
-            images=matching.imitation.public.pixels(images[at]).clamp(0, 1).float(),
-            labels=own,
-            facts={
-                "matching_loss": float(last[place, best]),
-                "matching_loss_at_start": float(first[place, best]),
-                "steps": steps,
-                "restarts": restarts,
-            },
-        )
+def _stacked(values: Sequence[Tensor | None]) -> Tensor | None:
+    """Of cases of one kind: all have one, or none."""
+    present = [value for value in values if value is not None]
+    return torch.stack(present) if present else None
 
 
 def _parts(cases: list[_Case], restarts: int) -> Iterator[list[_Case]]:
