@@ -19,6 +19,7 @@ from mjp.privacy.public import PublicModel
 from mjp.privacy.reading import read
 from mjp.privacy.update import SharedUpdate
 from tests.models.kinds import CLASSES, OTHERS, TINY, VITS
+from tests.privacy.contracts import DefenceContract
 
 TABLE = "pos_embed"
 
@@ -94,6 +95,12 @@ def test_every_part_is_tried_here():
         "none",
         *PARTS,
     }
+
+
+class TestEveryDefence(DefenceContract):
+    @pytest.fixture(params=sorted(t for t in CANONICAL if t != "none" and "+" not in t))
+    def text(self, request):
+        return request.param
 
 
 @pytest.mark.parametrize(
@@ -463,23 +470,6 @@ def test_a_frozen_table_stays_where_an_unshared_one_is_trained():
     assert public.model.pos_embed.requires_grad
     difference = flat(trained.gradients) - flat(still.gradients)
     assert difference.norm() > 1e-3 * flat(still.gradients).norm()
-
-
-def test_many_clients_at_once_send_what_each_sends_alone():
-    public, defence = wrapped(), parse_defence("mjp=0.5,0.5+clip=0.5+bf16")
-    images, labels = client(5)
-    plan = defence.draw_plan(public, 1, source(), clients=5)
-    together = list(defence.share_each(public, images, labels, plan, source(), at_a_time=2))
-    assert {bool(row.any()) for row in plan.masked} == {True, False}
-    for place, update in enumerate(together):
-        own = slice(place, place + 1)
-        alone = defence.share(public, images[own], labels[own], plan[own], source())
-        assert update.defence == alone.defence == str(defence)
-        assert update.batch == 1
-        cosine = torch.cosine_similarity(flat(update.gradients), flat(alone.gradients), dim=0)
-        assert cosine > 0.9999
-    with pytest.raises(ConfigError, match="clients with batch=2 are not computed together"):
-        next(parse_defence("batch=2").share_each(public, images, labels, None, source()))
 
 
 # Processing.

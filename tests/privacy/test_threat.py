@@ -1,57 +1,17 @@
 """The threat model: what an attacker can reach, and what every attack keeps to."""
 
-import gc
-import types
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import mjp
 from mjp.core.errors import ConfigError
 from mjp.privacy.attacks import ATTACKS, attack_each
 from mjp.privacy.sharing import share, share_each
-from mjp.privacy.update import Effort, SharedUpdate
-from tests.privacy.clients import CLASSES, HEIGHT, WIDTH, pictures, plan, public
-
-FEW = Effort(steps=2, restarts=1)
-
-
-def reachable(*roots: object) -> list[Tensor]:
-    """Every tensor that can be got at from some objects, whatever the way."""
-    seen: set[int] = set()
-    tensors: list[Tensor] = []
-    line = list(roots)
-    while line:
-        one = line.pop()
-        if id(one) in seen or isinstance(one, types.ModuleType | type):
-            continue
-        seen.add(id(one))
-        if isinstance(one, Tensor):
-            tensors.append(one)
-            if one.grad_fn is not None:
-                line.append(one.grad_fn)
-        if type(one).__module__ == "torch.autograd" or "Backward" in type(one).__name__:
-            saved = [getattr(one, name) for name in dir(one) if name.startswith("_saved")]
-            line += saved + [node for node, _ in one.next_functions if node is not None]
-        if isinstance(one, types.FunctionType):
-            line += [cell.cell_contents for cell in one.__closure__ or ()]
-            continue
-        line += gc.get_referents(one)
-    return tensors
-
-
-def holds(tensors: list[Tensor], secret: Tensor) -> bool:
-    """Whether a tensor is the secret, a part of its memory, or holds the same values."""
-    wanted = secret.detach().flatten()
-    for one in tensors:
-        if one.numel() and one.untyped_storage().data_ptr() == secret.untyped_storage().data_ptr():
-            return True
-        flat = one.detach().flatten()
-        same = flat.numel() == wanted.numel() and flat.dtype == wanted.dtype
-        if same and torch.equal(flat, wanted):
-            return True
-    return False
+from mjp.privacy.update import SharedUpdate
+from tests.privacy.clients import CLASSES, pictures, plan, public
+from tests.privacy.contracts import AttackContract
+from tests.privacy.reaching import holds, reachable
 
 
 def planted(model, **how):
@@ -70,17 +30,6 @@ def test_the_walk_finds_a_secret_in_an_autograd_graph():
     (gradient,) = torch.autograd.grad(loss, [weight], create_graph=True)
     assert holds(reachable([gradient]), images)
     assert not holds(reachable(SharedUpdate({"patch_embed.proj.weight": gradient})), images)
-
-
-@pytest.mark.parametrize("how", [{}, {"local_steps": 2, "learning_rate": 0.1}])
-def test_no_attack_can_reach_image_mask_or_permutation(how):
-    model = public()
-    images, labels, jigsaw, update = planted(model, **how)
-    given = reachable(model, update, [ATTACKS[name].run for name in ATTACKS])
-    assert len(given) > 20
-    for secret in (images, jigsaw.masked, jigsaw.source):
-        assert not holds(given, secret)
-    assert not holds([one for one in given if one.dtype == torch.int64], labels)
 
 
 def test_an_attack_gets_the_model_the_updates_and_its_effort_only(monkeypatch):
@@ -151,57 +100,12 @@ def test_what_cannot_be_shared_is_refused():
         SharedUpdate({"head.weight": torch.tensor([1])})
 
 
-class TestEveryAttack:
-    """What holds for each attack of the table."""
-
+class TestEveryAttack(AttackContract):
     @pytest.fixture(params=sorted(ATTACKS))
     def name(self, request):
+        # DLG needs no tensor in particular, not even the classifier's.
+        self.needs_nothing = request.param == "dlg"
         return request.param
-
-    def test_result_keeps_to_the_contract(self, name):
-        model = public(first_block="bare")
-        update = share(model, model.normalized(pictures("coffee")), torch.tensor([2]))
-        before = {key: one.clone() for key, one in model.model.state_dict().items()}
-        result = mjp.attack(name, model, update, effort=FEW)
-        assert result.attack == name
-        assert result.applies
-        assert result.images.shape == (1, 3, HEIGHT, WIDTH)
-        assert result.images.dtype == torch.float32
-        assert 0 <= result.images.min() <= result.images.max() <= 1
-        assert not result.images.requires_grad
-        for fact in ("patches", "width", "rank", "condition", "positions_shared", "first_block"):
-            assert fact in result.facts
-        assert all(torch.equal(one, before[k]) for k, one in model.model.state_dict().items())
-
-    def test_the_same_seed_gives_the_same_result(self, name):
-        model = public(first_block="bare")
-        update = share(model, model.normalized(pictures("coffee")), torch.tensor([2]))
-        one, two = (mjp.attack(name, model, update, effort=FEW).images for _ in range(2))
-        assert torch.equal(one, two)
-
-    def test_it_says_why_where_it_does_not_apply(self, name):
-        model = public()
-        update = share(model, model.normalized(pictures("coffee")), torch.tensor([2]))
-        kept = {n: g for n, g in update.gradients.items() if n.startswith("blocks.1.norm")}
-        result = mjp.attack(name, model, SharedUpdate(kept), effort=FEW)
-        if name == "dlg":  # Needs no tensor in particular, not even the classifier's.
-            assert result.applies
-            return
-        assert not result.applies
-        assert result.images is None
-        assert len(result.reason) > 10
-
-    def test_an_update_of_another_model_is_an_error(self, name):
-        update = SharedUpdate({"nobody.weight": torch.zeros(3)})
-        with pytest.raises(ConfigError, match="no parameter"):
-            mjp.attack(name, public(), update, effort=FEW)
-
-    def test_progress_adds_up_to_one(self, name):
-        model = public(first_block="bare")
-        update = share(model, model.normalized(pictures("coffee")), torch.tensor([2]))
-        told: list[float] = []
-        mjp.attack(name, model, update, effort=Effort(steps=2, restarts=1, tell=told.append))
-        assert sum(told) == pytest.approx(1, abs=1e-6)
 
 
 def test_an_unknown_attack_is_an_error_with_a_suggestion():

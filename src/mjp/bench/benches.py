@@ -45,6 +45,7 @@ from mjp.privacy.attacks import attack_each
 from mjp.privacy.defences import parse_defence
 from mjp.privacy.metrics import psnr_where
 from mjp.privacy.public import PublicModel
+from mjp.privacy.sharing import share_each
 from mjp.tasks.classify.config import LocalizationWeight
 from mjp.train.loop import Trainer
 
@@ -338,7 +339,9 @@ def _time_attack(
             generator = generator_for(options.seed, "bench", step=number)
             plan = protection.draw_plan(public, 1, generator, clients=len(part))
             inputs = public.normalized(part)
-            yield part, plan, list(protection.share_each(public, inputs, labels, plan, generator))
+            fed, inside = protection.arrange(inputs, plan)
+            raw = share_each(public, fed, labels, inside)
+            yield part, plan, [protection.process(public, one, generator) for one in raw]
 
     def recover(originals: Tensor) -> float:
         """The mean PSNR of what came back of unmasked patches."""

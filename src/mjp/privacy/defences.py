@@ -1,7 +1,6 @@
 """`Defence`: what a client does so that its update gives less away, as a text of named parts."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import reduce
 from typing import TypeVar
@@ -203,37 +202,6 @@ class Defence:
         for part in (*before.parts, *after.parts):
             part.check(update)
         return update
-
-    def share_each(
-        self,
-        public: PublicModel,
-        images: Float[Tensor, "batch 3 height width"],
-        labels: Labels,
-        plan: JigsawPlan | None,
-        generator: torch.Generator,
-        *,
-        localization_weight: float = 0.0,
-        at_a_time: int = 16,
-    ) -> Iterator[SharedUpdate]:
-        """What as many clients send as there are images, each of one; computed together.
-
-        Args:
-            plan: of `draw_plan` with `batch=1` and as many clients.
-        """
-        if self.images_per_update > 1 or self.local_steps > 1:
-            raise ConfigError(f"clients with {self} are not computed together; use share for each")
-        self._check_model(public, localization_weight)
-        images, plan = self.arrange(images, plan)
-        for update in sharing.share_each(
-            public,
-            images,
-            labels,
-            plan,
-            localization_weight=localization_weight,
-            at_a_time=at_a_time,
-        ):
-            told = replace(update, learning_rate=self.learning_rate)
-            yield self.process(public, told, generator)
 
     def process(
         self, public: PublicModel, update: SharedUpdate, generator: torch.Generator

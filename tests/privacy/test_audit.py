@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -24,7 +25,8 @@ from mjp.core.records import read_records
 from mjp.data.decoding import View
 from mjp.data.source import FolderSource
 from mjp.privacy import audit as audits
-from mjp.privacy import tables
+from mjp.privacy import defence_parts, tables
+from mjp.privacy.attacks import ATTACKS
 from tests.data.pictures import CLASSES, encoded, write_folder
 from tests.evaluate.subjects import SIZE, records, tiny
 from tests.forks import Fork
@@ -267,6 +269,83 @@ def test_accuracy_is_that_of_the_model_called_by_hand(finished):
     assert found["none"]["fidelity"] == pytest.approx(1)
     assert found["clip=1+noise=0.01"]["fidelity"] < 0.9
     assert found["none"]["epsilon"] is None
+
+
+@pytest.fixture
+def grey():
+    """A defence that only this test knows: clients look at their pictures without colours."""
+    before = dict(defence_parts.PARTS)
+
+    @dataclass(frozen=True)
+    class Grey(defence_parts.Part):
+        """Pictures lose their colours."""
+
+        name: ClassVar[str] = "grey"
+        label: ClassVar[str] = "Grey"
+        kind: ClassVar[str] = "grey"
+        words: ClassVar[str] = "grey pictures"
+        clause: ClassVar[str] = "takes the colours out of its pictures"
+
+        def arrange(self, images, plan):
+            return images.mean(dim=1, keepdim=True).expand_as(images), plan
+
+    yield Grey
+    defence_parts.PARTS.clear()
+    defence_parts.PARTS.update(before)
+
+
+def test_accuracy_under_a_defence_nobody_knows_is_of_what_it_feeds_the_model(
+    finished, tmp_path, grey
+):
+    out = tmp_path / "out"
+    flags = ("--defences", "none", "grey", "--attacks", "patch_solve", "--out", out)
+    assert run(*finished.asked, *flags) == 0
+    model = mjp.load(finished.home / "m").eval()
+    images, names = pictures_of(finished.home / "set")
+    mean, std = (
+        torch.tensor(model.pretrained_cfg[name]).reshape(3, 1, 1) for name in ("mean", "std")
+    )
+    inputs = ((images - mean) / std).float()
+    best = model(inputs.mean(dim=1, keepdim=True).expand_as(inputs)).argmax(dim=1)
+    right = [("cat", "ant", "bee")[i] == name for i, name in zip(best, names, strict=True)]
+    plain, defended = (one["values"] for one in records(out, "audit accuracy"))
+    assert defended["top1"] == pytest.approx(100 * np.mean(right))
+    assert defended["top1"] != plain["top1"]
+    assert defended["accuracy_note"] == ""
+
+
+def test_the_library_gives_what_the_command_gives(finished, tmp_path):
+    model = mjp.load(finished.home / "m").eval()
+    names = [one["conditions"]["image"] for one in records(finished.out, "audit image")][:MOST]
+    cut = View(SIZE, 1.0).transform()
+    levels = [torch.as_tensor(cut(Image.open(name).convert("RGB"))) for name in names]
+    labels = torch.tensor([("cat", "ant", "bee").index(Path(name).parent.name) for name in names])
+    asked = {"attacks": CLOSED[1:], "defences": ("none", MASKING), "chunk": 2, "names": names}
+    images, told = torch.stack(levels) / 255, []
+    report = mjp.audit(model, images, labels, **asked, show=1, tell=told.append)
+    assert sum(told) == pytest.approx(1)
+    for record in report.records:
+        if record.kind == "audit":
+            defence, attack = record.conditions["defence"], record.conditions["attack"]
+            theirs = finished.value(defence, attack)
+            assert record.values["level"] == theirs["level"]
+            assert record.values["psnr"] == pytest.approx(theirs["psnr"], rel=1e-3)
+    assert {what for _, what, _ in report.images} == {"original", "client", *CLOSED[1:]}
+    # In a folder, the same; and once more it takes what it found.
+    first, second = (
+        mjp.audit(model, images, labels, **asked, out=tmp_path / "out", resume=True)
+        for _ in range(2)
+    )
+    assert [one.key() for one in first.records] == [one.key() for one in report.records]
+    assert [one.values for one in first.records] == [one.values for one in second.records]
+    assert records(tmp_path / "out") == [json.loads(one.to_json()) for one in second.records]
+
+
+def test_help_names_every_attack_and_defence(capsys):
+    assert run("audit", "--help") == 0
+    said = capsys.readouterr().out
+    for name in (*ATTACKS, *defence_parts.PARTS):
+        assert re.search(rf"\b{name}\b", said), name
 
 
 def test_the_report_is_one_file(finished):
