@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+import math
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from mjp.catalog import read_recipe, recipe_from
-from mjp.core.configuration import from_mapping, read_toml, suggestion
+from mjp.core.configuration import check_count, from_mapping, read_toml, suggestion
 from mjp.core.display import clock, results, say
 from mjp.core.errors import ConfigError, MjpError, StoppedError
 from mjp.core.verbs import Verb
@@ -162,11 +163,10 @@ def jobs_of(file: StudyFile, device: str | None = None) -> list[Job]:
                 command += ["--run.device", device] if device else []
                 jobs.append(Job(run, TRAINING, tuple(command), recipe.to_toml(), (), entry.alone))
             for part in entry.evaluations:
-                command = _evaluation(file, f"run {entry.name}: evaluation {part}", part, ratio)
+                where = f"run {entry.name}: evaluation {part}"
+                command, takes_device = _evaluation(file, where, part, ratio)
                 key = json.dumps(command)
                 command += ["--model", *models, "--out", f"{{out}}/{run}/{part}"]
-                verb = file.evaluations[part]["verb"]
-                takes_device = "device" in {one.name for one in fields(_verbs()[verb])}
                 command += ["--device", device] if device and takes_device else []
                 jobs.append(Job(run, part, tuple(command), key, needs, entry.alone))
     return jobs
@@ -177,37 +177,36 @@ def _recipe(file: StudyFile, entry: RunEntry, seed: int) -> Any:
     name, where = entry.recipe or file.recipe, f"run {entry.name}"
     if name is None:
         raise ConfigError(f"{where}: there is no recipe; name one, for the run or for all")
-    recipe = recipe_from(_merged(tomllib.loads(read_recipe(name).to_toml()), file.set), where)
+
+    def changed(recipe: Any, changes: Mapping[str, Any]) -> Any:
+        return recipe_from(_merged(tomllib.loads(recipe.to_toml()), changes), where)
+
+    recipe = changed(read_recipe(name), file.set)
     if entry.variant is not None:
         recipe = recipe.with_variant(entry.variant)
-    own = _merged(tomllib.loads(recipe.to_toml()), entry.set)
-    return recipe_from(_merged(own, {"run": {"seed": seed}}), where)
+    return changed(recipe, _merged(entry.set, {"run": {"seed": seed}}))
 
 
-def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(values: Any, changes: Any) -> Any:
     """The values with the changes, section by section."""
-    merged = dict(values)
-    for name, change in changes.items():
-        before = merged.get(name)
-        both = isinstance(before, Mapping) and isinstance(change, Mapping)
-        merged[name] = _merged(before, change) if both else change  # type: ignore[arg-type]
-    return merged
+    if not (isinstance(values, Mapping) and isinstance(changes, Mapping)):
+        return changes
+    return {**values, **{name: _merged(values.get(name), new) for name, new in changes.items()}}
 
 
-def _verbs() -> dict[str, Any]:
-    """The options of each verb that looks at models."""
+def _evaluation(
+    file: StudyFile, where: str, part: str, ratio: str | None
+) -> tuple[list[str], bool]:
+    """The verb and the flags of an evaluation, its models and its folder left out; and whether it
+    takes a device."""
     from mjp.catalog import verbs  # It lists this module too.
 
-    known = {verb.name: verb.options for verb in verbs()}
-    return {name: one for name, one in known.items() if "model" in {f.name for f in fields(one)}}
-
-
-def _evaluation(file: StudyFile, where: str, part: str, ratio: str | None) -> list[str]:
-    """The verb and the flags of an evaluation, its models and its folder left out."""
     if not isinstance(file.evaluations.get(part), Mapping):
         hint = suggestion(part, list(file.evaluations))
         raise ConfigError(f"{where}: there is no [evaluations.{part}]{hint}")
-    settings, known = dict(file.evaluations[part]), _verbs()
+    known = {verb.name: getattr(verb.options, "__dataclass_fields__", {}) for verb in verbs()}
+    known = {name: options for name, options in known.items() if "model" in options}
+    settings = dict(file.evaluations[part])
     verb = settings.pop("verb", None)
     if verb not in known:
         raise ConfigError(f"{where}: verb must be one of {', '.join(known)}, got {verb!r}")
@@ -215,7 +214,8 @@ def _evaluation(file: StudyFile, where: str, part: str, ratio: str | None) -> li
         raise ConfigError(f"{where}: {given.pop()} is set by the study itself")
     if ratio is None and "{ratio}" in str(settings):
         raise ConfigError(f"{where}: a model that is not trained here has no {{ratio}}")
-    from_mapping(known[verb], {"model": ["to be given"], **settings}, where=where)
+    kind = next(one.options for one in verbs() if one.name == verb)
+    from_mapping(kind, {"model": ["to be given"], **settings}, where=where)
     words = verb.split()
     for name, value in settings.items():
         flag = name.replace("_", "-")
@@ -223,7 +223,7 @@ def _evaluation(file: StudyFile, where: str, part: str, ratio: str | None) -> li
             words.append(f"--{flag}" if value else f"--no-{flag}")
         else:
             words += [f"--{flag}", *map(str, value if isinstance(value, list) else [value])]
-    return [word.replace("{ratio}", ratio or "") for word in words]
+    return [word.replace("{ratio}", ratio or "") for word in words], "device" in known[verb]
 
 
 def run(options: StudyOptions) -> None:
@@ -233,16 +233,17 @@ def run(options: StudyOptions) -> None:
     for pattern in options.only:
         if not fnmatch.filter(labels, pattern):
             raise ConfigError(f"no run is called {pattern!r}{suggestion(pattern, list(labels))}")
-    found = [name for one in options.only or ("*",) for name in fnmatch.filter(labels, one)]
-    chosen = {name: labels[name] for name in found}
+    names = [name for one in options.only or ("*",) for name in fnmatch.filter(labels, one)]
+    chosen = {name: labels[name] for name in names}
     every = jobs_of(file, options.device)
     jobs = [job for name in chosen for job in every if job.run == name]
     pool = Pool(options, (options.out or Path(f"runs/study-{file.name}")).expanduser().resolve())
     if options.list:
         pool.show(jobs, chosen)
         return
-    rooted = any("{root}" in f"{job.command} {job.key}" for job in jobs)
-    if rooted and not (options.root and pool.root.is_dir()):
+    if any("{root}" in f"{job.command} {job.key}" for job in jobs) and not (
+        options.root and pool.root.is_dir()
+    ):
         raise ConfigError(f"--root {options.root}: there is no such folder; name that of the data")
     for name in chosen if options.fresh else ():
         shutil.rmtree(pool.out / name, ignore_errors=True)
@@ -257,8 +258,8 @@ def run(options: StudyOptions) -> None:
     finally:
         pool.show(jobs, chosen)
     if pool.failures:
-        told = "; ".join(f"{name}: {reason}" for name, reason in pool.failures.items())
-        raise MjpError(f"{len(pool.failures)} of {len(jobs)} jobs failed. {told}")
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in pool.failures.items())
+        raise MjpError(f"{len(pool.failures)} of {len(jobs)} jobs failed. {reasons}")
 
 
 class Pool:
@@ -266,16 +267,15 @@ class Pool:
 
     def __init__(self, options: StudyOptions, out: Path) -> None:
         from mjp.core.team import choose_device
+        from mjp.data.feed import available_cores
 
         self.out = out
         self.root = Path(options.root or "").expanduser().resolve()
         self.failures: dict[str, str] = {}
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        on_cpu = choose_device(options.device).type == "cpu"
+        cores, on_cpu = available_cores(), choose_device(options.device).type == "cpu"
         usual = min(4, cores) if on_cpu else 3
         self.parallel = usual if options.parallel is None else options.parallel
-        if self.parallel < 1:
-            raise ConfigError(f"parallel must be at least 1, got {self.parallel}")
+        check_count("parallel", self.parallel)
         self.environment = dict(os.environ)
         if on_cpu and self.parallel > 1:
             self.environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // self.parallel)))
@@ -297,25 +297,29 @@ class Pool:
         """Begins what may begin until nothing is left; Ctrl-C is passed on, and waited for."""
         from mjp.core.run import stop_requests
 
-        waiting = list(jobs)
+        waiting, end = list(jobs), math.inf
         say(f"{len(jobs)} jobs are to be done, {self.parallel} at a time, in {self.out}")
         try:
             with stop_requests() as request:
-                while waiting or self._running:
-                    if request.number:
-                        self._stop(request.number)
-                    while ready := next(filter(self._may_begin, waiting), None):
-                        waiting.remove(ready)
-                        self._begin(ready)
+                while time.monotonic() < end:
+                    if request.number and end == math.inf:
+                        end = time.monotonic() + LAST_SECONDS
+                        for process, _ in self._running.values():
+                            process.send_signal(request.number)
+                    for job in () if request.number else tuple(waiting):
+                        if self._may_begin(job):
+                            waiting.remove(job)
+                            self._begin(job)
                     if not self._running:
-                        for job in waiting:
-                            self.failures[job.name] = f"needs {', '.join(job.needs)}"
-                        return
+                        break
                     time.sleep(TICK_SECONDS)
-                    self._collect()
+                    self._collect(stopping=bool(request.number))
+                if request.number:
+                    raise StoppedError("stopped; go on with the same command", request.number)
         finally:
             for process, _ in self._running.values():
                 process.kill()
+        self.failures |= {job.name: f"needs {', '.join(job.needs)}" for job in waiting}
 
     def _may_begin(self, job: Job) -> bool:
         free = len(self._running) < self.parallel
@@ -332,14 +336,14 @@ class Pool:
             command += ["--resume"] if (folder / "recipe.toml").is_file() else []
         else:
             shutil.rmtree(folder, ignore_errors=True)  # Of one that was stopped.
-        words = [
-            one.replace("{out}", str(self.out)).replace("{root}", str(self.root)) for one in command
-        ]
+        places = {"{out}": str(self.out), "{root}": str(self.root)}
+        for name, place in places.items():
+            command = [word.replace(name, place) for word in command]
         say(f"{job.name} begins")
         with folder.with_name(f"{job.part}.log").open("ab") as log:
             # In a session of its own, so that Ctrl-C reaches it once: through the study.
             process = subprocess.Popen(
-                [sys.executable, "-m", "mjp", *words],
+                [sys.executable, "-m", "mjp", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -348,7 +352,7 @@ class Pool:
             )
         self._running[job] = process, time.monotonic()
 
-    def _collect(self, *, stopping: bool = False) -> None:
+    def _collect(self, *, stopping: bool) -> None:
         """Takes in the processes that ended."""
         for job, (process, begun) in list(self._running.items()):
             if process.poll() is None:
@@ -365,21 +369,10 @@ class Pool:
                     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
                 say(f"{job.name} is done after {clock(seconds)}")
             elif not stopping:
-                log = folder.with_name(f"{job.part}.log")
-                lines = log.read_text(errors="replace").split("\n")
-                last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+                log = folder.with_name(f"{job.part}.log").read_text(errors="replace")
+                last = (log.strip().split("\n") or [""])[-1].strip()
                 self.failures[job.name] = f"status {process.returncode}: {last}"
                 say(f"{job.name} failed: {last}")
-
-    def _stop(self, number: int) -> None:
-        """Lets every process keep what it has; kills those that take long."""
-        for process, _ in self._running.values():
-            process.send_signal(number)
-        end = time.monotonic() + LAST_SECONDS
-        while self._running and time.monotonic() < end:
-            time.sleep(TICK_SECONDS)
-            self._collect(stopping=True)
-        raise StoppedError("stopped; go on with the same command", number)
 
     def show(self, jobs: Sequence[Job], labels: Mapping[str, str]) -> None:
         """A row for each run: what of it is done, and the time that took."""
