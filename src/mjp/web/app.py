@@ -27,7 +27,7 @@ from mjp import __version__
 from mjp.core.team import float32_precision
 from mjp.web import schema
 from mjp.web.config import LONGEST_SIDE, SHORTEST_SIDE, ServeOptions
-from mjp.web.guard import Guard, refusal
+from mjp.web.guard import Guard, busy, refusal
 from mjp.web.jobs import OPEN, Job, Jobs, Outcome, as_shown, attack_picture, first_plan
 from mjp.web.models import Models
 from mjp.web.pictures import (
@@ -195,11 +195,7 @@ async def upload_picture(request: Request, here: Here) -> schema.PictureAnswer:
     try:
         await asyncio.wait_for(here.uploads.acquire(), WAIT_SECONDS)
     except TimeoutError as error:
-        raise HTTPException(
-            429,
-            "Too many pictures are being sent. Try again in a few seconds.",
-            {"Retry-After": "5"},
-        ) from error
+        raise busy("Too many pictures are being sent.") from error
     try:
         image = await run_in_threadpool(read_picture, await request.body(), here.options)
     finally:

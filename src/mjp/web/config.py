@@ -1,7 +1,6 @@
 """`ServeOptions`: where `mjp serve` listens, and how much a visitor may ask of it."""
 
 import math
-import os
 from dataclasses import dataclass
 
 from mjp.core.configuration import check_count
@@ -64,13 +63,15 @@ class ServeOptions:
             value = getattr(self, name)
             if not (math.isfinite(value) and 0 < value < 1e6):
                 raise ConfigError(f"{name} must be a number above 0 and below 1e6, got {value:g}")
-        check_count("jobs", self.num_jobs)
+        check_count("jobs", 1 if self.jobs is None else self.jobs)
         check_count("kept", self.kept)
         check_count("waiting", self.waiting, 0)
 
     @property
     def num_jobs(self) -> int:
-        return min(2, max(1, cores() // 4)) if self.jobs is None else self.jobs
+        from mjp.data.feed import available_cores  # Imports torch.
+
+        return min(2, max(1, available_cores() // 4)) if self.jobs is None else self.jobs
 
     @property
     def upload_bytes(self) -> int:
@@ -83,8 +84,3 @@ class ServeOptions:
     @property
     def idle_seconds(self) -> float:
         return self.minutes * 60
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

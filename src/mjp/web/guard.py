@@ -23,7 +23,7 @@ SMALL_BODY = 16_000
 BODY_SECONDS = 10.0
 UPLOAD_SECONDS = 60.0
 DRAIN_SECONDS = 1.0
-"""How long what is too much is read and dropped, so that the sender gets to read the answer."""
+"""How long a body that says that it is too large is read and dropped."""
 BROKEN = "Something went wrong in the server; this is not your fault."
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -43,6 +43,11 @@ HEADERS = {
 def refusal(error: HTTPException) -> JSONResponse:
     """The answer to a request that is refused."""
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+def busy(sentence: str) -> HTTPException:
+    """Refuses what there is no room for now."""
+    return HTTPException(429, f"{sentence} Try again in a few seconds.", {"Retry-After": "5"})
 
 
 def log_failure(what: str, error: Exception) -> None:
@@ -121,24 +126,31 @@ class Guard:
         limit, seconds = SMALL_BODY, BODY_SECONDS
         if path == UPLOADS:
             limit, seconds = self._upload_bytes, UPLOAD_SECONDS
-        size = int(headers.get("content-length", "0"))
+        size, declared = 0, int(headers.get("content-length", "0"))
+        if declared > limit:
+            seconds = DRAIN_SECONDS
         deadline = asyncio.get_running_loop().time() + seconds
-        arrived = 0
 
         async def limited() -> Message:
-            nonlocal arrived
-            if size > limit:
-                await _refuse_rest(receive, limit)
+            nonlocal size
+            message: Message = {"more_body": True}
             try:
                 async with asyncio.timeout_at(deadline):
-                    message = await receive()
+                    while message.get("more_body"):
+                        message = await receive()
+                        size += len(message.get("body", b""))
+                        # More than that is read and dropped, so that the sender gets to read why.
+                        if max(size, declared) <= limit or size > 2 * limit:
+                            break
             except TimeoutError as error:
+                if declared <= limit:
+                    text = f"The file did not arrive within {seconds:g} seconds."
+                    raise HTTPException(408, text) from error
+            if max(size, declared) > limit:
+                most = f"{limit / 1e6:g} MB" if limit >= 100_000 else f"{limit // 1000} kB"
                 raise HTTPException(
-                    408, f"The file did not arrive within {seconds:g} seconds."
-                ) from error
-            arrived += len(message.get("body", b""))
-            if arrived > limit:
-                await _refuse_rest(receive, limit)
+                    413, f"That is too large; at most {most} are taken. Send something smaller."
+                )
             return message
 
         return limited
@@ -149,19 +161,3 @@ def _check_origin(headers: Headers) -> None:
     foreign = origin is not None and urlsplit(origin).netloc.lower() != headers["host"].lower()
     if foreign or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         raise HTTPException(403, "Pages of other sites may not use this server.")
-
-
-async def _refuse_rest(receive: Receive, limit: int) -> None:
-    dropped, more = 0, True
-    try:
-        async with asyncio.timeout(DRAIN_SECONDS):
-            while more and dropped <= limit:
-                message = await receive()
-                dropped += len(message.get("body", b""))
-                more = message.get("more_body", False)
-    except TimeoutError:
-        pass  # A sender that slow may as well meet a closed door.
-    kind = f"{limit / 1e6:g} MB" if limit >= 100_000 else f"{limit // 1000} kB"
-    raise HTTPException(
-        413, f"That is too large; at most {kind} are taken. Send something smaller."
-    )

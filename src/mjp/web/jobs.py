@@ -18,12 +18,13 @@ from mjp.core.errors import ConfigError, MjpError
 from mjp.core.records import Record
 from mjp.core.seeds import generator_for
 from mjp.data.decoding import View
+from mjp.data.feed import available_cores
 from mjp.jigsaw import JigsawPlan
 from mjp.privacy.audit import audit
 from mjp.privacy.defences import parse_defence
 from mjp.privacy.public import PublicModel
-from mjp.web.config import ServeOptions, cores
-from mjp.web.guard import BROKEN, log_failure
+from mjp.web.config import ServeOptions
+from mjp.web.guard import BROKEN, busy, log_failure
 from mjp.web.models import Models
 from mjp.web.pictures import SAMPLES, Store, masked_blocks, new_id, picture_of, png
 from mjp.web.schema import JobAnswer, JobRequest, PreviewRequest, Result, State
@@ -130,10 +131,6 @@ class Job:
     started: float = 0.0
     seconds: float = 0.0
 
-    @property
-    def is_open(self) -> bool:
-        return self.state in OPEN
-
 
 def _result(job: str, outcome: Outcome) -> Result:
     facts: dict[str, Any] = {**outcome.record.conditions, **outcome.record.values}
@@ -199,12 +196,7 @@ class Jobs:
             if self.closing:
                 raise HTTPException(503, "The server is being stopped.")
             if len(self._open) >= self._options.waiting + self._options.num_jobs:
-                raise HTTPException(
-                    429,
-                    f"{len(self._waiting())} attacks are waiting already. Try again in a few "
-                    "seconds.",
-                    {"Retry-After": "5"},
-                )
+                raise busy(f"{len(self._waiting())} attacks are waiting already.")
             job = Job(new_id(), picture, wanted)
             self._open.append(job)
             self._changed.notify()
@@ -218,7 +210,7 @@ class Jobs:
     def cancel(self, job: Job) -> None:
         """Cancels an open job, which keeps its name; forgets one that has ended."""
         with self._changed:
-            if job.is_open:
+            if job in self._open:
                 self._end(job, "cancelled", "The attack was cancelled.")
             else:
                 self.ended.remove(job.id)
@@ -247,7 +239,7 @@ class Jobs:
         self, job: Job, state: State, message: str = "", outcome: Outcome | None = None
     ) -> None:
         """The thread that runs it, if any, learns of it when it next tells its progress."""
-        if job.is_open:
+        if job in self._open:
             job.seconds = self._seconds(job)
             job.state, job.message, job.outcome = state, message, outcome
             if state == "done":
@@ -257,13 +249,13 @@ class Jobs:
 
     def _end_if_late(self, job: Job) -> None:
         most = self._options.seconds
-        if job.is_open and self._seconds(job) > most:
+        if job.state == "running" and self._seconds(job) > most:
             text = f"The attack was stopped after {most:g} seconds. Use fewer steps or a smaller "
             self._end(job, "timed out", f"{text}model.")
 
     def _work(self) -> None:
         # One core is left for answers. Threads that wait for a busy core spin, and take far longer.
-        torch.set_num_threads(max(1, (cores() - 1) // self._options.num_jobs))
+        torch.set_num_threads(max(1, (available_cores() - 1) // self._options.num_jobs))
         while not self.closing:
             self._work_off_next()
 
@@ -279,7 +271,7 @@ class Jobs:
         def tell(share: float) -> None:
             with self._changed:
                 self._end_if_late(job)
-                if self.closing or not job.is_open:
+                if self.closing or job not in self._open:
                     raise _Stop
                 job.progress = min(0.99, job.progress + share)
 

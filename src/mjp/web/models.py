@@ -31,13 +31,6 @@ BUILT_IN = {
     ),
     "deit-small": ("DeiT-S, random weights", "The paper's model. Untrained, and slower."),
 }
-_SOURCES = {
-    # At their own 64 pixels they have 256 patches of width 192, which leaves closed forms part of
-    # the picture open whatever the defence.
-    "trained-mjp": ("pretrained:mini-imagenet-mjp", DEFAULT_SIZE),
-    "trained-plain": ("pretrained:mini-imagenet-plain", DEFAULT_SIZE),
-    "deit-small": ("deit_small_patch16_224@random", None),
-}
 
 
 class Models:
@@ -96,9 +89,13 @@ class Models:
 def _built_in(key: str) -> nn.Module:
     if key == "small":
         return small_model()
-    text, size = _SOURCES[key]
-    model: nn.Module = open_model(ModelName.parse(text), size)
-    return model
+    if key == "deit-small":
+        return open_model(ModelName.parse("deit_small_patch16_224@random"))
+    # At their own 64 pixels they have 256 patches of width 192, which leaves closed forms part of
+    # the picture open whatever the defence.
+    return open_model(
+        ModelName.parse(f"pretrained:mini-imagenet-{key.removeprefix('trained-')}"), DEFAULT_SIZE
+    )
 
 
 def small_model() -> nn.Module:

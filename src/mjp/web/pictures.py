@@ -6,9 +6,8 @@ import struct
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
-from types import MappingProxyType
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -22,16 +21,14 @@ from mjp.data.embedded import photograph
 from mjp.jigsaw import PatchGrid
 from mjp.web.config import LONGEST_SIDE, SHORTEST_SIDE, ServeOptions
 
-SAMPLES: Mapping[str, str] = MappingProxyType(
-    {
-        "astronaut": "Astronaut",
-        "coffee": "Coffee",
-        "cat": "Cat",
-        "retina": "Retina scan",
-        "rocket": "Rocket",
-        "flower": "Flower",
-    }
-)
+SAMPLES = {
+    "astronaut": "Astronaut",
+    "coffee": "Coffee",
+    "cat": "Cat",
+    "retina": "Retina scan",
+    "rocket": "Rocket",
+    "flower": "Flower",
+}
 """Bundled photographs, and what they are called."""
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP"}
 """What is taken, as HTTP and as Pillow call it."""
