@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -39,29 +38,6 @@ def browser() -> Iterator:
         started.close()
 
 
-@dataclass
-class Watch:
-    """What went wrong in one page: errors on its console, exceptions, requests to elsewhere."""
-
-    url: str
-    allow: tuple[str, ...]
-    problems: list[str] = field(default_factory=list)
-
-    def follow(self, page) -> None:
-        page.on("console", lambda message: self._said(message.type, message.text))
-        page.on("pageerror", lambda error: self._said("error", f"exception: {error}"))
-        page.on("request", lambda request: self._asked(request.url))
-
-    def _said(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning") and not any(part in text for part in self.allow):
-            self.problems.append(f"{kind} on the console: {text}")
-
-    def _asked(self, address: str) -> None:
-        wanted, own = urlsplit(address), urlsplit(self.url)
-        if wanted.scheme not in INSIDE and wanted[:2] != own[:2]:
-            self.problems.append(f"a request to another host: {address}")
-
-
 @pytest.fixture
 def open_page(browser) -> Iterator[Callable]:
     """Opens pages: open_page(url, width=1280, dark=False) gives Playwright's Page.
@@ -70,9 +46,20 @@ def open_page(browser) -> Iterator[Callable]:
     asked another host for anything. `allow` lists parts of console messages that are expected,
     such as "status of 413" where a test provokes a refusal.
     """
-    contexts, watches = [], []
+    contexts: list = []
+    problems: list[str] = []
 
     def opened(url: str, width: int = 1280, dark: bool = False, allow: tuple[str, ...] = ()):
+        def said(message) -> None:
+            expected = any(part in message.text for part in allow)
+            if message.type in ("error", "warning") and not expected:
+                problems.append(f"{message.type} on the console: {message.text}")
+
+        def asked(request) -> None:
+            wanted = urlsplit(request.url)
+            if wanted.scheme not in INSIDE and wanted[:2] != urlsplit(url)[:2]:
+                problems.append(f"a request to another host: {request.url}")
+
         context = browser.new_context(
             viewport={"width": width, "height": 844 if width < 600 else 900},
             color_scheme="dark" if dark else "light",
@@ -82,21 +69,18 @@ def open_page(browser) -> Iterator[Callable]:
         )
         contexts.append(context)
         page = context.new_page()
-        watch = Watch(url, allow)
-        watches.append(watch)
-        watch.follow(page)
+        page.on("console", said)
+        page.on("pageerror", lambda error: problems.append(f"exception: {error}"))
+        page.on("request", asked)
         page.goto(url)
         return page
 
     yield opened
     for context in contexts:
         context.close()
-    assert [problem for watch in watches for problem in watch.problems] == []
+    assert problems == []
 
 
-def snapshot(page, name: str) -> Path:
-    """Keeps a picture of the whole page as a test artefact; the file that it wrote."""
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    path = SCREENSHOTS / f"{name}.png"
-    page.screenshot(path=path, full_page=True)
-    return path
+def snapshot(page, name: str) -> None:
+    """Keeps a picture of the whole page as a test artefact."""
+    page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)

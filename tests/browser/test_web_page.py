@@ -183,33 +183,14 @@ def test_a_search_runs_on_demand_and_is_cancelled_by_keyboard(visit, server, siz
     settled(page, "patch_solve")
 
 
-def test_a_full_queue_is_told_and_can_be_tried_again(visit, server):
-    page = visit(allow=("status of 429",))
-    slow = {"picture": "cat", "attack": "dlg", "steps": 4000}
-    jobs = [server.start(**slow)["id"]]
-    while server.client.get(f"/api/jobs/{jobs[0]}").json()["state"] != "running":
-        page.wait_for_timeout(20)
-    jobs += [server.start(**slow)["id"] for _ in range(2)]
-    page.click("#run")
-    assert "2 attacks are waiting already" in alert(page)
-    for job in jobs:
-        server.client.delete(f"/api/jobs/{job}")
-    page.click("#run")
-    page.locator("#alert").wait_for(state="hidden", timeout=20_000)
-
-
-def test_the_tracing_of_a_curve_can_be_stopped(visit):
-    page = visit("phone")
+@pytest.mark.slow
+def test_tracing_the_curve_can_be_stopped_and_done(visit):
+    page = visit()
     page.click("#trace")
     page.locator("#trace", has_text=re.compile(r"Stop tracing \(\d+ of 12\)")).wait_for()
     page.click("#trace")
     page.locator("#trace", has_text="Trace the curve").wait_for()
     assert page.inner_text("#live") == "Cancelled."
-
-
-@pytest.mark.slow
-def test_the_curve_is_traced(visit):
-    page = visit()
     page.click("#trace")
     page.locator("#live", has_text="The curve is traced").wait_for(state="attached", timeout=60_000)
     assert page.locator("#chart circle").count() == page.locator("#chart rect").count() == 6

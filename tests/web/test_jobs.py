@@ -113,23 +113,10 @@ def test_progress_is_told_while_it_runs(server):
     assert any(0 < one < 1 for one in progress)
 
 
-def test_cancelling_frees_the_place_of_a_search_that_goes_on(server):
-    job = server.start(**SEARCH)
-    while server.client.get(f"/api/jobs/{job['id']}").json()["progress"] == 0:
-        time.sleep(0.02)
-    answer = server.client.delete(f"/api/jobs/{job['id']}")
-    assert answer.json()["state"] == "cancelled"
-    next_one = server.ended(server.start(defence="unshared")["id"])
-    assert next_one["state"] == "done"
-    again = server.client.get(f"/api/jobs/{job['id']}").json()
-    assert (again["state"], again["result"]) == ("cancelled", None)
-    server.client.delete(f"/api/jobs/{job['id']}")
-    assert server.client.get(f"/api/jobs/{job['id']}").status_code == 404
-
-
-def test_a_full_queue_refuses_and_says_when_to_come_back(server):
+def test_a_full_queue_refuses_until_what_waits_or_runs_is_cancelled(server):
     first = server.start(**SEARCH)
-    while server.client.get(f"/api/jobs/{first['id']}").json()["state"] != "running":
+    path = f"/api/jobs/{first['id']}"
+    while server.client.get(path).json()["progress"] == 0:
         time.sleep(0.02)
     waiting = [server.start(**SEARCH) for _ in range(2)]
     assert [job["ahead"] for job in waiting] == [0, 1]
@@ -140,6 +127,10 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(server):
     for job in (*waiting, first):
         assert server.client.delete(f"/api/jobs/{job['id']}").json()["state"] == "cancelled"
     assert server.ended(server.start(defence="unshared")["id"])["state"] == "done"
+    again = server.client.get(path).json()
+    assert (again["state"], again["result"]) == ("cancelled", None)
+    server.client.delete(path)
+    assert server.client.get(path).status_code == 404
 
 
 def test_a_job_goes_on_when_its_picture_is_removed_and_shows_no_other(server):
@@ -158,13 +149,6 @@ def test_every_ratio_and_a_picture_of_one_colour_give_a_result(server, ratio):
     job = server.start(picture=name, defence=f"mjp={ratio}", attack="adaptive_solve")
     ended = server.ended(job["id"])
     assert ended["state"] == "done", ended["message"]
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @contextmanager
@@ -191,7 +175,7 @@ def until(jobs: Jobs, job: Job, state: str) -> Job:
 
 
 def test_a_job_that_takes_too_long_is_stopped_and_its_thread_goes_on():
-    clock, ended = Clock(), threading.Event()
+    now, ended = 0.0, threading.Event()
 
     def slow(_, __, tell):
         try:
@@ -201,9 +185,9 @@ def test_a_job_that_takes_too_long_is_stopped_and_its_thread_goes_on():
         finally:
             ended.set()
 
-    with jobs_of(slow, clock, seconds=30.0) as jobs:
+    with jobs_of(slow, lambda: now, seconds=30.0) as jobs:
         job = until(jobs, add(jobs), "running")
-        clock.now = 31.0
+        now = 31.0
         assert "stopped after 30 seconds" in until(jobs, job, "timed out").message
         assert ended.wait(2)
         until(jobs, add(jobs), "running")
@@ -224,26 +208,26 @@ def test_one_failure_does_not_keep_the_next_from_running(capsys):
 
 
 def test_results_are_forgotten_but_running_jobs_are_not():
-    clock, go = Clock(), threading.Event()
+    now, go = 0.0, threading.Event()
 
     def waits(*_):
         go.wait(10)
         raise ConfigError("done")
 
-    with jobs_of(waits, clock, kept=2, minutes=1, waiting=5) as jobs:
+    with jobs_of(waits, lambda: now, kept=2, minutes=1, waiting=5) as jobs:
         running = until(jobs, add(jobs), "running")
-        clock.now = 59.0
+        now = 59.0
         others = [add(jobs) for _ in range(3)]
         for other in others:
             jobs.cancel(other)
         with pytest.raises(HTTPException, match="forgotten"):
             jobs.get(others[0].id)  # The others took its place.
         assert jobs.get(others[1].id) is others[1]
-        clock.now = 130.0
+        now = 130.0
         assert jobs.get(running.id) is running
         go.set()
         until(jobs, running, "failed")
-        clock.now = 300.0
+        now = 300.0
         for job in (running, *others):
             with pytest.raises(HTTPException, match="forgotten"):
                 jobs.get(job.id)
