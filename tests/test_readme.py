@@ -9,7 +9,7 @@ import torch
 
 import mjp
 from mjp.catalog import verbs
-from mjp.cli import parse
+from mjp.parsing import parse
 from mjp.data.archives import ParquetSource
 from mjp.data.source import FolderSource
 from mjp.study import StudyOptions, jobs_of, read_study

@@ -12,7 +12,7 @@ from mjp.core.verbs import DEFAULT_TASK, RECIPE, TaskPlugin, Verb
 from mjp.report.table import Section
 
 PLUGINS = (
-    "mjp.commands",
+    "mjp.demo",
     "mjp.reporting",
     "mjp.train",
     "mjp.tasks.classify",

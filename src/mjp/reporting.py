@@ -10,7 +10,6 @@ from tyro.conf import Positional, arg
 
 from mjp.core.errors import ConfigError, MjpError
 from mjp.core.verbs import Verb
-from mjp.report.demo import SECTIONS as SECTIONS
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def test_ctrl_c_ends_a_command_with_one_line(tmp_path):
 
 def test_an_absent_extra_is_named(monkeypatch, capsys, tmp_path):
     for name in list(sys.modules):
-        if name.startswith(("mjp.commands.", "mjp.report")):  # All that may have it already.
+        if name.startswith(("mjp.demo", "mjp.report")):  # All that may have it already.
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, _, err = run(capsys, "demo", "--out", str(tmp_path))
