@@ -9,9 +9,9 @@ import torch
 
 import mjp
 from mjp.catalog import verbs
-from mjp.parsing import parse
 from mjp.data.archives import ParquetSource
 from mjp.data.source import FolderSource
+from mjp.parsing import parse
 from mjp.study import StudyOptions, jobs_of, read_study
 from tests.data.pictures import write_folder
 

@@ -1,4 +1,4 @@
-"""`mjp demo`: a list of commands that train, measure and attack small ViTs, and one page on them."""
+"""`mjp demo`: commands that train, measure and attack small ViTs, and one page on them."""
 
 import shlex
 import shutil

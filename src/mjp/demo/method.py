@@ -15,10 +15,10 @@ from torch.nn import functional as F
 from mjp.core.errors import ConfigError
 from mjp.core.records import Record
 from mjp.core.seeds import generator_for
+from mjp.demo.sections import METHOD, METHOD_FILE
 from mjp.jigsaw import JigsawPlan, PatchGrid, sample_plan
 from mjp.models.config import MJPConfig
 from mjp.models.factory import wrap
-from mjp.demo.sections import METHOD, METHOD_FILE
 
 MODEL = "deit_tiny_patch16_224"
 SIDE, PATCH = 224, 16

@@ -7,9 +7,9 @@ import torch
 
 from mjp.core.errors import MjpError
 from mjp.core.records import Record, read_records
+from mjp.demo.sections import PANELS, PANELS_FILE
 from mjp.privacy import metrics
 from mjp.privacy.pictures import picture_file, read_picture
-from mjp.demo.sections import PANELS, PANELS_FILE
 from mjp.report.grid import Panel, draw_panels
 from mjp.report.table import number
 
