@@ -13,12 +13,12 @@ from mjp.report.table import Section
 
 PLUGINS = (
     "mjp.demo",
-    "mjp.reporting",
     "mjp.train",
     "mjp.tasks.classify",
     "mjp.evaluate",
     "mjp.privacy",
     "mjp.study",
+    "mjp.reporting",
     "mjp.web",
     "mjp.bench",
 )
