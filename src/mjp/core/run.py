@@ -103,7 +103,7 @@ class Run:
         return self.known.get(key)
 
     def write(self, *records: Record, environment: bool = True) -> list[Record]:
-        """Writes records; one with the key of an older one replaces it. Gives them as written.
+        """Writes records; one with the key of an older one takes its place. Gives them as written.
 
         Args:
             environment: whether to add the environment to the conditions.
@@ -113,8 +113,6 @@ class Run:
             records = tuple(Record(r.kind, {**r.conditions, **where}, r.values) for r in records)
         fresh = {record.key(): record for record in records}
         replaced = self.known.keys() & fresh.keys()
-        for key in replaced:
-            del self.known[key]
         self.known |= fresh
         if not self.leads:
             return list(records)

@@ -55,7 +55,7 @@ def show_method(out: Path, picture: Path | None, ratio: float, seed: int) -> Rec
 
     with matplotlib.rc_context({"font.size": 12, "axes.titlesize": 13, "svg.fonttype": "none"}):
         figure, axes = plt.subplots(2, 3, figsize=(13.5, 9.4), layout="constrained")
-        _draw_pictures(axes.flat, image, plan, jigsaw, restored, inverse_gap)
+        _draw_pictures(axes.flat[:4], image, plan, jigsaw, restored, inverse_gap)
         _draw_logits(axes[1, 1], timm_logits, wrapped_logits, logits)
         _draw_gradient(figure, axes[1, 2], grid, gradient)
         figure.suptitle(f"Masked Jigsaw Puzzle on {MODEL}, random weights", fontsize=15)
@@ -116,7 +116,7 @@ def _draw_pictures(
         "the jigsaw: masked patches shuffled": jigsaw,
         f"its inverse: difference {gap:g}": restored,
     }
-    for axis, (title, picture) in zip(axes, panels.items(), strict=False):
+    for axis, (title, picture) in zip(axes, panels.items(), strict=True):
         axis.imshow(picture[0].permute(1, 2, 0).numpy())
         axis.set_title(title)
         axis.set_axis_off()
