@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-from mjp import __version__
-from mjp.catalog import read_recipe, recipe_of_run, sections
 from mjp.commands.demo_method import load_photograph, show_method
 from mjp.commands.demo_panels import show_panels
 from mjp.commands.evaluating import claim
 from mjp.commands.options import DemoOptions
+from mjp.report.demo import LEAD, METHOD_FILE, PANELS_FILE, TITLE
+
+from mjp import __version__
+from mjp.catalog import read_recipe, recipe_of_run, sections
 from mjp.core.configuration import check_ratio
 from mjp.core.errors import ConfigError, StoppedError
 from mjp.core.records import RECORDS, Record, append_records
@@ -27,7 +28,6 @@ from mjp.evaluate.config import EvalAccuracyOptions, ProbePositionsOptions
 from mjp.evaluate.positions import run_positions
 from mjp.privacy.command import run_audit
 from mjp.privacy.config import DEFAULT_SIZE, AuditOptions
-from mjp.report.demo import LEAD, METHOD_FILE, PANELS_FILE, TITLE
 from mjp.report.page import write_report
 from mjp.train.config import TrainOptions, Variant
 from mjp.train.loop import train

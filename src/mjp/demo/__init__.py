@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mjp.core.errors import ConfigError
-from mjp.core.interruption import StoppedError
+from mjp.core.errors import ConfigError, StoppedError
 from mjp.core.records import RECORDS, Record, Scalar
 from mjp.core.verbs import Verb
 from mjp.demo.sections import LEAD, METHOD_FILE, PANELS_FILE, TITLE
@@ -73,8 +72,8 @@ class Stage:
 def run_demo(options: DemoOptions) -> None:
     """Does what is not done yet, then writes the page."""
     from mjp.catalog import sections
+    from mjp.core.configuration import check_ratio
     from mjp.core.display import say
-    from mjp.core.ranges import check_ratio
     from mjp.core.run import Run, command_line
     from mjp.demo.method import load_photograph
     from mjp.report.page import write_report
