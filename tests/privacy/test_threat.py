@@ -133,13 +133,13 @@ def test_client_and_attacker_minimise_the_loss_that_the_task_gives():
 
     def regression(model, batch, plan):
         """A task with targets of its own: logits near some numbers."""
-        apart = model(batch["images"]) - batch.get("targets", torch.ones(1))
+        apart = model(batch["images"]) - batch.get("wanted", torch.ones(1))
         return {"loss": apart.square().mean(), "apart": apart.detach().abs().mean()}
 
     model = mjp.PublicModel.of(public().model, loss=regression)
     images = model.normalized(pictures("coffee", "cat"))
     targets = torch.rand(2, CLASSES, generator=torch.Generator().manual_seed(0))
-    update = share(model, images, {"targets": targets})
+    update = share(model, images, {"wanted": targets})
     expected = (model.model(images) - targets).square().mean()
     (gradient,) = torch.autograd.grad(expected, [model.model.patch_embed.proj.weight])
     torch.testing.assert_close(update.gradients["patch_embed.proj.weight"], gradient)
@@ -149,11 +149,33 @@ def test_client_and_attacker_minimise_the_loss_that_the_task_gives():
     rows = matching.start(0, "test")
     rows[:, : images[:1].numel()] = images[:1].flatten()
     assert float(matching.mismatch(rows)[0]) < 1e-9
-    each = list(share_each(model, images, {"targets": targets}))
+    each = list(share_each(model, images, {"wanted": targets}))
     torch.testing.assert_close(
         sum(one.gradients["head.bias"] for one in each) / 2, update.gradients["head.bias"]
     )
-    with pytest.raises(ConfigError, match="2 images need as many targets, got 3"):
-        share(model, images, {"targets": torch.zeros(3, CLASSES)})
+    with pytest.raises(ConfigError, match="2 images need as many wanted, got 3"):
+        share(model, images, {"wanted": torch.zeros(3, CLASSES)})
     with pytest.raises(ConfigError, match="as many whole numbers as labels, got None"):
         share(public(), images, None)
+
+
+def test_what_a_training_task_sends_is_attacked_with_its_own_loss():
+    from mjp.privacy.attacks import idlg
+    from mjp.privacy.attacks.matching import Matching
+    from mjp.tasks.classify.task import ClassifyTask
+
+    task = ClassifyTask.__new__(ClassifyTask)  # Its loss needs no data.
+    model = mjp.PublicModel.of(public().model, loss=task.loss)
+    images, jigsaw = model.normalized(pictures("coffee", "cat")), plan(model, 0.2, 2)
+    mixed = torch.tensor([[0, 0.7, 0.3, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0, 0]])
+    batch = {"targets": mixed, "localization_weight": torch.tensor(0.03)}
+    update = share(model, images, batch, jigsaw, localization_weight=0.03)
+    loss = task.loss(model.model, {"images": images, **batch}, jigsaw)["loss"]
+    (gradient,) = torch.autograd.grad(loss, [model.model.pos_embed])
+    torch.testing.assert_close(update.gradients["pos_embed"], gradient)
+    alone = share(model, images[:1], torch.tensor([2]), jigsaw[:1], localization_weight=0.03)
+    found = mjp.attack("adaptive_solve", model, alone)
+    assert found.masked.equal(jigsaw.masked[0])
+    label = torch.tensor([[2]])
+    matching = Matching(idlg.SETTINGS, model, [alone], label, jigsaw.masked[:1], restarts=1)
+    assert float(matching.mismatch(images[:1].flatten()[None])[0]) < 1e-9

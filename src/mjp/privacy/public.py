@@ -152,6 +152,13 @@ class PublicModel:
         return torch.cat(found)
 
     @torch.no_grad()
+    def num_classes(self) -> int:
+        """How many classes the model tells apart."""
+        dtype = next(self.model.parameters()).dtype
+        image = torch.zeros(1, 3, *self.size, dtype=dtype, device=self.device)
+        return self.logits(image).shape[1]
+
+    @torch.no_grad()
     def predicted(
         self, images: Float[Tensor, "batch 3 height width"], at_a_time: int = 32
     ) -> Int64[Tensor, " batch"]:

@@ -17,7 +17,10 @@ from mjp.privacy.update import SharedUpdate
 
 Batch = dict[str, Tensor]
 Labels = Tensor | Mapping[str, Tensor] | None
-"""Classes of images, or all else that a task's batch has beside `images`, by name."""
+"""Classes of images, or all else that a task's batch has beside `images`, by name.
+
+Entries without dimensions are of the whole batch, such as `localization_weight`.
+"""
 
 
 def share(
@@ -46,7 +49,7 @@ def share(
             localization loss.
     """
     public = as_public(model, loss)
-    batch = _batch(public, images, labels, plan)
+    batch = _batch(public, images, labels, plan, localization_weight)
     check_count("local_steps", local_steps)
     if local_steps > 1 and learning_rate is None:
         raise ConfigError("several local steps need a learning_rate, such as 0.01")
@@ -81,14 +84,14 @@ def share_each(
 ) -> Iterator[SharedUpdate]:
     """What as many clients send as there are images, each with one image; computed together."""
     public = as_public(model, loss)
-    batch = _batch(public, images, labels, plan)
+    batch = _batch(public, images, labels, plan, localization_weight)
     parameters = _trained(public.model)
 
     def gradients(one: Batch, masked: Tensor | None, source: Tensor | None) -> Batch:
         own = None
         if plan is not None:
             own = JigsawPlan(plan.grid, masked[None], source[None])  # type: ignore[index]
-        alone = {name: value[None] for name, value in one.items()}
+        alone = {name: value[None] if batch[name].dim() else value for name, value in one.items()}
         return grad(client_loss)(parameters, public, alone, own, localization_weight)
 
     if plan is not None and plan.pixels is not None:
@@ -96,11 +99,14 @@ def share_each(
     for start in range(0, len(images), at_a_time):
         part = slice(start, start + at_a_time)
         arguments = (
-            {name: value[part] for name, value in batch.items()},
+            {name: value[part] if value.dim() else value for name, value in batch.items()},
             None if plan is None else plan.masked[part],
             None if plan is None else plan.source[part],
         )
-        dims = tuple(None if argument is None else 0 for argument in arguments)
+        dims = (
+            {name: 0 if value.dim() else None for name, value in batch.items()},
+            *(None if plan is None else 0 for _ in range(2)),
+        )
         # The fused attention kernels have no rule for one gradient per image.
         with sdpa_kernel(SDPBackend.MATH):
             stacked = vmap(gradients, in_dims=dims, randomness="different")(*arguments)
@@ -115,7 +121,7 @@ def labels_of(labels: Labels, part: slice) -> Labels:
     """The labels of some of the images."""
     if labels is None or isinstance(labels, Tensor):
         return None if labels is None else labels[part]
-    return {name: value[part] for name, value in labels.items()}
+    return {name: value[part] if value.dim() else value for name, value in labels.items()}
 
 
 def client_loss(
@@ -135,7 +141,7 @@ def classification_loss(
     model: nn.Module, batch: Batch, plan: JigsawPlan | None, localization_weight: float = 0.0
 ) -> dict[str, Tensor]:
     """Cross entropy, and λ times the localization loss of a model that has one."""
-    loss = nn.functional.cross_entropy(logits_of(model, batch["images"], plan), batch["labels"])
+    loss = nn.functional.cross_entropy(logits_of(model, batch["images"], plan), batch["targets"])
     if localization_weight and isinstance(model, MJPBackbone):
         loss = loss + localization_weight * model.localization_loss(plan)
     return {"loss": loss}
@@ -161,7 +167,17 @@ def _trained(model: nn.Module) -> dict[str, Tensor]:
     return {name: one.detach() for name, one in model.named_parameters() if one.requires_grad}
 
 
-def _batch(public: PublicModel, images: Tensor, labels: Labels, plan: JigsawPlan | None) -> Batch:
+def as_targets(public: PublicModel, labels: Tensor) -> Tensor:
+    """Labels as the loss takes them: a task's has a probability for each class."""
+    if public.loss is None or labels.is_floating_point():
+        return labels
+    dtype = next(public.model.parameters()).dtype
+    return nn.functional.one_hot(labels, public.num_classes()).to(dtype)
+
+
+def _batch(
+    public: PublicModel, images: Tensor, labels: Labels, plan: JigsawPlan | None, weight: float
+) -> Batch:
     """Images and labels as a loss takes them, once they are found to fit."""
     check_images(images)
     check_plan(plan)
@@ -169,12 +185,16 @@ def _batch(public: PublicModel, images: Tensor, labels: Labels, plan: JigsawPlan
         raise ConfigError(
             f"the images are of {tuple(images.shape[2:])} pixels, the model takes {public.size}"
         )
-    named = {"labels": labels} if isinstance(labels, Tensor) else dict(labels or {})
-    whole = "labels" in named and not named["labels"].is_floating_point()
-    if public.loss is None and not (whole and named["labels"].shape == images.shape[:1]):
-        shape = tuple(named["labels"].shape) if named else None
+    if public.loss is None and not (
+        isinstance(labels, Tensor)
+        and labels.shape == images.shape[:1]
+        and not labels.is_floating_point()
+    ):
+        shape = tuple(labels.shape) if isinstance(labels, Tensor) else None
         raise ConfigError(f"{len(images)} images need as many whole numbers as labels, got {shape}")
-    for name, values in named.items():
-        if len(values) != len(images):
+    if isinstance(labels, Tensor):
+        labels = {"targets": as_targets(public, labels)}
+    for name, values in (labels or {}).items():
+        if values.dim() and len(values) != len(images):
             raise ConfigError(f"{len(images)} images need as many {name}, got {len(values)}")
-    return {"images": images, **named}
+    return {"localization_weight": images.new_tensor(weight), **(labels or {}), "images": images}

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from mjp.jigsaw import JigsawPlan
 from mjp.privacy.public import PublicModel
-from mjp.privacy.sharing import client_loss
+from mjp.privacy.sharing import as_targets, client_loss
 from mjp.privacy.update import SharedUpdate
 
 
@@ -56,16 +56,11 @@ class Imitation:
             labels: classes, or a probability of each.
             masked: the patches behind MJP's unknown embedding.
         """
+        labels = as_targets(self.public, labels)
         dims = (0, 0, None if masked is None else 0)
         # The fused attention kernels cannot be differentiated twice.
         with sdpa_kernel(SDPBackend.MATH), WrittenOutNorms():
             return vmap(self._one, in_dims=dims)(images, labels, masked)
-
-    def num_classes(self) -> int:
-        """How many classes the model tells apart."""
-        image = torch.zeros(1, 3, *self.public.size, dtype=self.dtype, device=self.public.device)
-        with torch.no_grad():
-            return self.public.logits(image).shape[1]
 
     def _one(self, images: Tensor, labels: Tensor, masked: Tensor | None) -> dict[str, Tensor]:
         plan = None
@@ -73,6 +68,8 @@ class Imitation:
             # Attention does not see the order of masked patches, so the attacker needs none.
             order = torch.arange(len(masked), device=masked.device).repeat(len(images), 1)
             plan = JigsawPlan(self.public.grid, masked.repeat(len(images), 1), order)
+        weight = images.new_tensor(self._localization_weight)
+        batch = {"images": images, "targets": labels, "localization_weight": weight}
         current = self._start
         found: list[dict[str, Tensor]] = []
         for step in range(self._steps):
@@ -83,7 +80,7 @@ class Imitation:
                 grad(client_loss)(
                     current,
                     self.public,
-                    {"images": images, "labels": labels},
+                    batch,
                     plan,
                     self._localization_weight,
                 )

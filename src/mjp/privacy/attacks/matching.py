@@ -168,7 +168,7 @@ class Matching:
         name = public.surface.positions
         if settings.position_cosine and name is not None and name in target:
             self._positions = name, Target([target[name]], "cosine", "layers")
-        self._num_classes = self.imitation.num_classes() if labels is None else 0
+        self._num_classes = public.num_classes() if labels is None else 0
 
     def start(self, seed: int, purpose: str) -> Float[Tensor, "candidates values"]:
         """Noise: for a restart the same whatever the update, so that no update sees the others."""
