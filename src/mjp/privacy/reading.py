@@ -1,6 +1,5 @@
 """What an attacker reads off an update before any attack: the preflight."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -166,6 +165,3 @@ def _precision(update: SharedUpdate) -> str:
 def _first_block(public: PublicModel) -> str:
     config = getattr(public.model, "mjp_config", None)
     return "bare" if config is not None and config.first_block == "bare" else "as built"
-
-
-Facts = Mapping[str, Scalar]

@@ -9,7 +9,6 @@ each solved by preconditioned conjugate gradients, for many pictures at once.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -55,30 +54,114 @@ class Prior:
         return sum(rounds for _, rounds, _ in self.schedule)
 
 
-@runtime_checkable
-class Unknowns(Protocol):
-    """A set of pictures that fit the equations, by free numbers."""
+class Spanned:
+    """Every patch is known but for a combination of a few known patches, the same for all.
+
+    Args:
+        base: what is known, pixels as (channel, row, column) of each patch.
+        span: the patches that may be added, in any amounts.
+    """
+
+    def __init__(
+        self,
+        base: Float[Tensor, "batch patches values"],
+        span: Float[Tensor, "batch m values"],
+        public: PublicModel,
+        prior: Prior,
+    ) -> None:
+        self._public = public
+        values, vectors = torch.linalg.eigh(smoothness(public, prior, span.double()))
+        largest = values[:, -1:].clamp_min(torch.finfo(torch.float64).tiny)
+        usable = values > 1e-10 * largest
+        scale = torch.where(usable, values, 1.0).rsqrt() * usable
+        # In this basis the smoothness of one patch alone is 1 in all directions.
+        self._span = ((vectors * scale[:, None, :]).mT @ span.double()).float()
+        self._base = base.float()
 
     def start(self) -> Tensor:
         """The free numbers to start from."""
+        return self._base.new_zeros(*self._base.shape[:2], self._span.shape[1])
 
-    def picture(self, free: Tensor) -> Float[Tensor, "batch 3 height width"]:
+    def picture(self, free: Tensor) -> Tensor:
         """The picture of these numbers."""
+        return self._join(self._base + free @ self._span)
 
-    def change(self, free: Tensor) -> Float[Tensor, "batch 3 height width"]:
+    def change(self, free: Tensor) -> Tensor:
         """The linear part of `picture`."""
+        return self._join(free @ self._span)
 
-    def back(self, pixels: Float[Tensor, "batch 3 height width"]) -> Tensor:
+    def back(self, pixels: Tensor) -> Tensor:
         """The transpose of `change`."""
+        return self._public.grid.split(pixels).flatten(2) @ self._span.mT
 
     def misfit(self, free: Tensor) -> Tensor:
         """The gradient of half the squared misfit of the equations; 0 where they hold exactly."""
+        return torch.zeros_like(free)
 
     def curvature(self, direction: Tensor) -> Tensor:
-        """Its change along a direction."""
+        """The change of `misfit` along a direction."""
+        return torch.zeros_like(direction)
 
-    def precondition(self, residual: Tensor, stiffness: Float[Tensor, "batch patches"]) -> Tensor:
+    def precondition(self, residual: Tensor, stiffness: Tensor) -> Tensor:
         """Nearly the inverse of the energy's curvature."""
+        return residual / stiffness[:, :, None]
+
+    def _join(self, patches: Tensor) -> Tensor:
+        high, wide = self._public.surface.patch
+        return self._public.grid.join(patches.unflatten(2, (3, high, wide)))
+
+
+class Noisy:
+    """All patches are unknown; the equations tokensᵀ · patches = target hold up to noise.
+
+    Args:
+        target: for pixels, not for normalised values.
+        noise: standard deviation of an entry of the target.
+        first: the picture to start from.
+        weight: of the prior against the noise's.
+    """
+
+    def __init__(
+        self,
+        tokens: Float[Tensor, "batch patches dim"],
+        target: Float[Tensor, "batch dim values"],
+        noise: Float[Tensor, " batch"],
+        first: Float[Tensor, "batch patches values"],
+        public: PublicModel,
+        weight: float,
+    ) -> None:
+        self._public = public
+        scale = (1 / (weight * noise.square()))[:, None, None]
+        self._gram = scale * tokens @ tokens.mT
+        self._right = scale * tokens @ target
+        self._values, self._vectors = torch.linalg.eigh(self._gram)
+        self._first = first
+
+    def start(self) -> Tensor:
+        return self._first.clone()
+
+    def picture(self, free: Tensor) -> Tensor:
+        high, wide = self._public.surface.patch
+        return self._public.grid.join(free.unflatten(2, (3, high, wide)))
+
+    change = picture
+
+    def back(self, pixels: Tensor) -> Tensor:
+        return self._public.grid.split(pixels).flatten(2)
+
+    def misfit(self, free: Tensor) -> Tensor:
+        return self._gram @ free - self._right
+
+    def curvature(self, direction: Tensor) -> Tensor:
+        return self._gram @ direction
+
+    def precondition(self, residual: Tensor, stiffness: Tensor) -> Tensor:
+        own = (self._values.clamp_min(0) + 8 * stiffness.mean(dim=1, keepdim=True))[:, :, None]
+        return self._vectors @ ((self._vectors.mT @ residual) / own)
+
+
+Unknowns = Spanned | Noisy
+"""A set of pictures that fit the equations, by free numbers."""
 
 
 def complete(
@@ -221,102 +304,3 @@ def smoothness(
         rows = part.flatten(1).unflatten(0, patches.shape[:2])
         total = total + kind * rows @ rows.mT
     return total
-
-
-class Spanned:
-    """Every patch is known but for a combination of a few known patches, the same for all.
-
-    Args:
-        base: what is known, pixels as (channel, row, column) of each patch.
-        span: the patches that may be added, in any amounts.
-    """
-
-    def __init__(
-        self,
-        base: Float[Tensor, "batch patches values"],
-        span: Float[Tensor, "batch m values"],
-        public: PublicModel,
-        prior: Prior,
-    ) -> None:
-        self._public = public
-        values, vectors = torch.linalg.eigh(smoothness(public, prior, span.double()))
-        largest = values[:, -1:].clamp_min(torch.finfo(torch.float64).tiny)
-        usable = values > 1e-10 * largest
-        scale = torch.where(usable, values, 1.0).rsqrt() * usable
-        # In this basis the smoothness of one patch alone is 1 in all directions.
-        self._span = ((vectors * scale[:, None, :]).mT @ span.double()).float()
-        self._base = base.float()
-
-    def start(self) -> Tensor:
-        return self._base.new_zeros(*self._base.shape[:2], self._span.shape[1])
-
-    def picture(self, free: Tensor) -> Tensor:
-        return self._join(self._base + free @ self._span)
-
-    def change(self, free: Tensor) -> Tensor:
-        return self._join(free @ self._span)
-
-    def back(self, pixels: Tensor) -> Tensor:
-        return self._public.grid.split(pixels).flatten(2) @ self._span.mT
-
-    def misfit(self, free: Tensor) -> Tensor:
-        return torch.zeros_like(free)
-
-    def curvature(self, direction: Tensor) -> Tensor:
-        return torch.zeros_like(direction)
-
-    def precondition(self, residual: Tensor, stiffness: Tensor) -> Tensor:
-        return residual / stiffness[:, :, None]
-
-    def _join(self, patches: Tensor) -> Tensor:
-        high, wide = self._public.surface.patch
-        return self._public.grid.join(patches.unflatten(2, (3, high, wide)))
-
-
-class Noisy:
-    """All patches are unknown; the equations tokensᵀ · patches = target hold up to noise.
-
-    Args:
-        target: for pixels, not for normalised values.
-        noise: standard deviation of an entry of the target.
-        first: the picture to start from.
-        weight: of the prior against the noise's.
-    """
-
-    def __init__(
-        self,
-        tokens: Float[Tensor, "batch patches dim"],
-        target: Float[Tensor, "batch dim values"],
-        noise: Float[Tensor, " batch"],
-        first: Float[Tensor, "batch patches values"],
-        public: PublicModel,
-        weight: float,
-    ) -> None:
-        self._public = public
-        scale = (1 / (weight * noise.square()))[:, None, None]
-        self._gram = scale * tokens @ tokens.mT
-        self._right = scale * tokens @ target
-        self._values, self._vectors = torch.linalg.eigh(self._gram)
-        self._first = first
-
-    def start(self) -> Tensor:
-        return self._first.clone()
-
-    def picture(self, free: Tensor) -> Tensor:
-        high, wide = self._public.surface.patch
-        return self._public.grid.join(free.unflatten(2, (3, high, wide)))
-
-    change = picture
-
-    def back(self, pixels: Tensor) -> Tensor:
-        return self._public.grid.split(pixels).flatten(2)
-
-    def misfit(self, free: Tensor) -> Tensor:
-        return self._gram @ free - self._right
-
-    def curvature(self, direction: Tensor) -> Tensor:
-        return self._gram @ direction
-
-    def precondition(self, residual: Tensor, stiffness: Tensor) -> Tensor:
-        own = (self._values.clamp_min(0) + 8 * stiffness.mean(dim=1, keepdim=True))[:, :, None]
-        return self._vectors @ ((self._vectors.mT @ residual) / own)
