@@ -8,6 +8,7 @@ before the classifier. All are measured in one pass over the images.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import torch
@@ -19,15 +20,7 @@ from mjp.core.seeds import generator_for
 from mjp.core.statistics import estimates
 from mjp.data.decoding import BLOCK, Block
 from mjp.evaluate.config import EvalAccuracyOptions
-from mjp.evaluate.evaluation import (
-    Advance,
-    Rows,
-    conditions_of,
-    evaluation,
-    finish,
-    measure,
-    open_source,
-)
+from mjp.evaluate.evaluation import Advance, Evaluation, Rows, finish
 from mjp.evaluate.tables import EVALUATION
 from mjp.jigsaw import JigsawPlan, sample_plan
 from mjp.models.facts import class_outputs
@@ -39,15 +32,9 @@ JIGSAW_VALUES = ("accuracy", "consistency", "diff_norm")
 
 def run_accuracy(options: EvalAccuracyOptions) -> None:
     """`mjp eval`: measures models side by side; then what each has more or less than the first."""
-    with evaluation(options, patch=options.patch, jigsaw=options.jigsaw) as (run, subjects):
-        source = open_source(options)
-        conditions: dict[str, dict[str, Scalar]] = {
-            subject.label: {
-                **conditions_of(subject, source.name, options),
-                "among": options.among,
-            }
-            for subject in subjects
-        }
+    with Evaluation.open(options, patch=options.patch, jigsaw=options.jigsaw) as evaluation:
+        run, source = evaluation.run, evaluation.open_source()
+        conditions = evaluation.conditions(source.name, among=options.among)
 
         def scorer(subject: Subject, batch: int) -> JigsawScorer:
             outputs = class_outputs(subject.model, source.classes, source.name)
@@ -55,20 +42,15 @@ def run_accuracy(options: EvalAccuracyOptions) -> None:
 
         what = f"evaluating, {images_shown(options)} passes an image"
         rows, written = {}, {}
-        for subject, scored in measure(run, subjects, source, options, what, scorer):
+        for subject, scored in evaluation.measure(source, what, scorer):
             label, patches = subject.label, subject.grid.num_patches
             rows[label] = scored
             written[label] = run.write(*to_records(scored, patches, options, conditions[label]))
-        first, *others = conditions
-        differences = [
-            record
-            for other in others
-            for record in to_differences(
-                rows[first], rows[other], options, conditions[first], conditions[other]
-            )
-        ]
         records = [record for label in conditions for record in written[label]]
-        records += run.write(*differences)
+        first, *others = conditions
+        for label in others:
+            facts = conditions[first], conditions[label]
+            records += run.write(*to_differences(rows[first], rows[label], options, *facts))
         finish(run, options, records, EVALUATION, _notes(records))
 
 
@@ -83,9 +65,7 @@ class JigsawScorer:
     `JIGSAW_VALUES`.
 
     Args:
-        options: which jigsaws every image is shown as, and which classes compete.
         outputs: the model's output for each class of the data; on the device.
-        batch: most images in a forward pass.
     """
 
     subject: Subject
@@ -118,16 +98,15 @@ class JigsawScorer:
     def _plans(self, block: Block) -> list[JigsawPlan]:
         """The block's jigsaws, of all ratios and draws in turn; a function of seed and block."""
         plans = []
-        for ratio in self.options.ratios:
-            for draw in range(self.options.draws):
-                generator = generator_for(
-                    self.options.seed,
-                    f"evaluation jigsaw {ratio:g}",
-                    rank=draw,
-                    step=block.number,
-                    device=block.images.device,
-                )
-                plans.append(sample_plan(self.subject.grid, BLOCK, ratio, generator))
+        for ratio, draw in product(self.options.ratios, range(self.options.draws)):
+            generator = generator_for(
+                self.options.seed,
+                f"evaluation jigsaw {ratio:g}",
+                rank=draw,
+                step=block.number,
+                device=block.images.device,
+            )
+            plans.append(sample_plan(self.subject.grid, BLOCK, ratio, generator))
         return [plan[: len(block.indices)] for plan in plans]
 
     def _score(
@@ -137,29 +116,22 @@ class JigsawScorer:
         plans: list[JigsawPlan],
         advance: Advance,
     ) -> Float[Tensor, "batch columns"]:
-        logits, feature = self._answers(images)
-        advance(len(images))
-        # The largest is found the same way with and without the jigsaw: bf16 logits often tie.
-        best = logits.argmax(dim=1)
-        first_five = logits.topk(min(5, logits.shape[1]), dim=1).indices
-        columns = [
-            (best == labels).float(),
-            (first_five == labels[:, None]).any(dim=1).float(),
-        ]
-        for plan in plans:
-            other, other_feature = self._answers(images, plan)
-            prediction = other.argmax(dim=1)
-            columns += [
-                (prediction == labels).float(),
-                (prediction == best).float(),
-                (other_feature - feature).norm(dim=1),
-            ]
+        columns: list[Tensor] = []
+        for plan in (None, *plans):
+            logits, feature = self.subject.answers(images, plan)
+            if self.options.among == "data":
+                logits = logits[:, self.outputs]
+            # Found the same way with and without the jigsaw: bf16 logits often tie.
+            prediction = logits.argmax(dim=1)
+            columns.append((prediction == labels).float())
+            if plan is None:
+                best, clean = prediction, feature
+                first_five = logits.topk(min(5, logits.shape[1]), dim=1).indices
+                columns.append((first_five == labels[:, None]).any(dim=1).float())
+            else:
+                columns += [(prediction == best).float(), (feature - clean).norm(dim=1)]
             advance(len(images))
         return torch.stack(columns, dim=1)
-
-    def _answers(self, images: Tensor, plan: JigsawPlan | None = None) -> tuple[Tensor, Tensor]:
-        logits, feature = self.subject.answers(images, plan)
-        return (logits[:, self.outputs] if self.options.among == "data" else logits), feature
 
 
 def _columns(options: EvalAccuracyOptions) -> list[tuple[str, float | None]]:

@@ -1,7 +1,6 @@
 """Maps of the last self-attention: how much the class token looks at each patch, in each head."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -101,24 +100,30 @@ def attention_maps(
         grid: of the model's patches in these images.
     """
     attention = last_attention(model)
-    with _watched(attention) as seen:
+    seen: list[Tensor] = []
+    # Its dropout is given the weights, once they are formed.
+    hook = attention.attn_drop.register_forward_hook(lambda _, given, __: seen.append(given[0]))
+    fused = getattr(attention, "fused_attn", False)
+    try:
+        attention.fused_attn = False
         model.forward_features(images)
+    finally:
+        hook.remove()
+        attention.fused_attn = fused
+    weights = seen[-1].float() if seen else images.new_zeros(0)
+    problem = ""
     if not seen:
-        raise UnsupportedModelError(
-            f"the {type(attention).__name__} of this {type(model).__name__} does not show its "
-            "weights"
+        problem = "does not show its weights"
+    elif not torch.allclose(weights.sum(dim=-1), weights.new_ones(()), atol=0.02):
+        problem = "changes its weights after the softmax, so they are no shares of attention"
+    elif weights.dim() != 4 or weights.shape[-1] < grid.num_patches:
+        problem = (
+            f"has weights of shape {tuple(weights.shape)}, not one for each of {grid} patches: it "
+            "does not look at the whole image"
         )
-    weights = seen[-1].float()
-    if not torch.allclose(weights.sum(dim=-1), weights.new_ones(()), atol=0.02):
+    if problem:
         raise UnsupportedModelError(
-            f"the {type(attention).__name__} of this {type(model).__name__} changes its weights "
-            "after the softmax, so they are no shares of attention"
-        )
-    if weights.dim() != 4 or weights.shape[-1] < grid.num_patches:
-        raise UnsupportedModelError(
-            f"the last attention of this {type(model).__name__} has weights of shape "
-            f"{tuple(weights.shape)}, not one for each of {grid} patches: it does not look at the "
-            "whole image"
+            f"the last {type(attention).__name__} of this {type(model).__name__} {problem}"
         )
     prefix = weights.shape[-1] - grid.num_patches
     has_class_token = getattr(model, "cls_token", None) is not None and prefix > 0
@@ -156,22 +161,6 @@ def last_attention(model: Any) -> Any:
     return attention
 
 
-@contextmanager
-def _watched(attention: Any) -> Iterator[list[Tensor]]:
-    """What goes through the attention's dropout inside: its weights, once they are formed."""
-    seen: list[Tensor] = []
-    fused = getattr(attention, "fused_attn", None)
-    hook = attention.attn_drop.register_forward_hook(lambda _, given, __: seen.append(given[0]))
-    if fused is not None:
-        attention.fused_attn = False
-    try:
-        yield seen
-    finally:
-        hook.remove()
-        if fused is not None:
-            attention.fused_attn = fused
-
-
 def _record(subject: Subject, where: Path, name: str, maps: AttentionMaps) -> Record:
     heads = maps.heads[0]
     conditions: dict[str, Scalar] = {
@@ -192,13 +181,9 @@ def _record(subject: Subject, where: Path, name: str, maps: AttentionMaps) -> Re
 
 def _pictures(where: Path) -> list[Path]:
     where = where.expanduser()
-    if where.is_file():
-        return [where]
-    if not where.is_dir():
-        raise DataError(f"there is no picture or folder {where}")
-    files = pictures_under(where)
+    files = [where] if where.is_file() else pictures_under(where)
     if not files:
-        raise DataError(f"{where} holds no pictures")
+        raise DataError(f"{where} is neither a picture nor a folder that holds any")
     return files
 
 

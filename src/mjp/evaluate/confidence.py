@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,23 +14,13 @@ from torch import Tensor
 
 from mjp.core.errors import DataError
 from mjp.core.records import Record, Scalar
-from mjp.core.run import Run
 from mjp.core.seeds import seed_for
 from mjp.core.statistics import LEVEL, estimates
 from mjp.data.decoding import BLOCK, Block
 from mjp.data.opening import open_images
 from mjp.data.source import Source, of_classes
-from mjp.evaluate.config import EvalNaturalOptions, EvalOutliersOptions, EvaluationOptions
-from mjp.evaluate.evaluation import (
-    Advance,
-    Rows,
-    conditions_of,
-    evaluation,
-    finish,
-    measure,
-    open_source,
-    some_of,
-)
+from mjp.evaluate.config import EvalNaturalOptions, EvalOutliersOptions
+from mjp.evaluate.evaluation import Advance, Evaluation, Rows, finish
 from mjp.evaluate.tables import FOOLING, UNKNOWN
 from mjp.models.facts import class_outputs, imagenet_synsets
 from mjp.models.subject import Subject
@@ -45,28 +35,23 @@ def run_natural(options: EvalNaturalOptions) -> None:
     """`mjp eval imagenet-a`: accuracy over 200 classes, AURRA, calibration."""
     from mjp.report.figures import draw_response_rates
 
-    with evaluation(options) as (run, subjects):
-        source = open_source(options)
+    with Evaluation.open(options) as evaluation:
+        source = evaluation.open_source()
         strange = [name for name in source.classes if name not in subset_classes("imagenet_a")]
         if strange:
             raise DataError(
                 f"{source.name} has classes that are none of ImageNet-A's 200: "
                 f"{', '.join(strange[:5])}; its folders are named by WordNet numbers"
             )
-        rows = answer(run, subjects, source, options, "imagenet_a", "ImageNet-A")
-        answers = {subject.label: rows[subject.label].read() for subject in subjects}
-        records = [
-            Record(
-                "eval imagenet-a",
-                conditions_of(subject, source.name, options),
-                {
-                    **natural_values(answers[subject.label], options.seed),
-                    "unreadable": rows[subject.label].unreadable,
-                },
-            )
-            for subject in subjects
-        ]
-        drawn = {label: (read[:, 0], read[:, 1]) for label, read in answers.items()}
+        answers = answer(evaluation, source, "imagenet_a", "ImageNet-A")
+        records, drawn = [], {}
+        for label, conditions in evaluation.conditions(source.name).items():
+            read = answers[label].read()
+            drawn[label] = read[:, 0], read[:, 1]
+            unreadable = {"unreadable": answers[label].unreadable}
+            values = {**natural_values(read, options.seed), **unreadable}
+            records.append(Record("eval imagenet-a", conditions, values))
+        run = evaluation.run
         draw = partial(draw_response_rates, drawn, run.out)
         finish(run, options, run.write(*records), FOOLING, draw=draw)
 
@@ -75,28 +60,28 @@ def run_outliers(options: EvalOutliersOptions) -> None:
     """`mjp eval imagenet-o`: how well low confidence finds images of no known class."""
     from mjp.report.figures import draw_outliers
 
-    with evaluation(options) as (run, subjects):
-        outliers = open_source(options)
+    with Evaluation.open(options) as evaluation:
+        outliers = evaluation.open_source()
         known = of_classes(
             open_images(options.inliers, options.inliers_source, options.split),
             subset_classes("imagenet_o"),
             in_order=imagenet_synsets(),
         )
-        inliers = some_of(known, options)
-        odd = answer(run, subjects, outliers, options, "imagenet_o", "ImageNet-O", labelled=False)
-        usual = answer(run, subjects, inliers, options, "imagenet_o", "ImageNet, same classes")
+        inliers = evaluation.some_of(known)
+        odd = answer(evaluation, outliers, "imagenet_o", "ImageNet-O", labelled=False)
+        usual = answer(evaluation, inliers, "imagenet_o", "ImageNet, same classes")
         records, drawn = [], {}
-        for subject in subjects:
-            strange, read = (rows[subject.label].read() for rows in (odd, usual))
-            drawn[subject.label] = strange[:, 0], read[:, 0]
-            conditions = conditions_of(subject, outliers.name, options)
+        both = evaluation.conditions(outliers.name, inliers=inliers.name)
+        for label, conditions in both.items():
+            strange, read = odd[label].read(), usual[label].read()
+            drawn[label] = strange[:, 0], read[:, 0]
             values = {
-                **outlier_values(*drawn[subject.label], options.seed),
+                **outlier_values(*drawn[label], options.seed),
                 "inlier_accuracy": 100 * float(read[:, 1].mean()),
-                "unreadable": odd[subject.label].unreadable + usual[subject.label].unreadable,
+                "unreadable": odd[label].unreadable + usual[label].unreadable,
             }
-            conditions["inliers"] = inliers.name
             records.append(Record("eval imagenet-o", conditions, values))
+        run = evaluation.run
         draw = partial(draw_outliers, drawn, run.out)
         finish(run, options, run.write(*records), UNKNOWN, draw=draw)
 
@@ -108,14 +93,7 @@ def subset_classes(subset: Subset) -> tuple[str, ...]:
 
 
 def answer(
-    run: Run,
-    subjects: Sequence[Subject],
-    source: Source,
-    options: EvaluationOptions,
-    subset: Subset,
-    what: str,
-    *,
-    labelled: bool = True,
+    evaluation: Evaluation[Any], source: Source, subset: Subset, what: str, *, labelled: bool = True
 ) -> dict[str, Rows]:
     """What each model answers, among the 200 classes of a subset.
 
@@ -127,11 +105,13 @@ def answer(
         competing = class_outputs(subject.model, subset_classes(subset), f"{what}'s list")
         places = torch.full((len(source.classes),), -1)
         if labelled:
-            outputs = class_outputs(subject.model, source.classes, source.name)
-            places = places_among(outputs, competing)
-        return ConfidenceScorer(subject, competing.to(run.device), places.to(run.device), batch)
+            among = torch.full((int(subject.model.num_classes),), -1)
+            among[competing] = torch.arange(len(competing))
+            places = among[class_outputs(subject.model, source.classes, source.name)]
+        device = evaluation.run.device
+        return ConfidenceScorer(subject, competing.to(device), places.to(device), batch)
 
-    scored = measure(run, subjects, source, options, what, scorer)
+    scored = evaluation.measure(source, what, scorer)
     return {subject.label: rows for subject, rows in scored}
 
 
@@ -158,14 +138,6 @@ class ConfidenceScorer:
         confidence, best = logits[:, self.outputs].double().softmax(dim=1).max(dim=1)
         right = best == self.places[block.labels]
         return torch.stack((confidence, right.double()), dim=1)
-
-
-def places_among(
-    outputs: Int64[Tensor, " classes"], competing: Int64[Tensor, " competing"]
-) -> Int64[Tensor, " classes"]:
-    """For each output, its place among those that compete; -1 where it is none of them."""
-    equal = outputs[:, None] == competing[None]
-    return torch.where(equal.any(dim=1), equal.int().argmax(dim=1), -1)
 
 
 def natural_values(answers: Float[np.ndarray, "images 2"], seed: int) -> dict[str, Scalar]:

@@ -2,11 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -16,7 +14,6 @@ from torch import Tensor
 
 from mjp.core.errors import ConfigError, DataError
 from mjp.core.records import Record, Scalar
-from mjp.core.run import Run
 from mjp.core.statistics import Estimate, estimates
 from mjp.data.corruptions import (
     CORRUPTIONS,
@@ -29,15 +26,7 @@ from mjp.data.corruptions import (
 from mjp.data.decoding import BLOCK, Block, View
 from mjp.data.source import FolderSource, Source
 from mjp.evaluate.config import EvalCorruptionsOptions
-from mjp.evaluate.evaluation import (
-    Advance,
-    conditions_of,
-    evaluation,
-    finish,
-    measure,
-    open_source,
-    some_of,
-)
+from mjp.evaluate.evaluation import Advance, Evaluation, finish
 from mjp.evaluate.tables import CORRUPTED
 from mjp.models.facts import class_outputs
 from mjp.models.subject import Subject, by_view
@@ -45,24 +34,17 @@ from mjp.models.subject import Subject, by_view
 CLEAN = "clean"
 """Stands for no corruption."""
 
-ALEXNET_ERRORS: Mapping[str, float] = MappingProxyType(
-    {
-        "gaussian_noise": 0.886428,
-        "shot_noise": 0.894468,
-        "impulse_noise": 0.922640,
-        "defocus_blur": 0.819880,
-        "glass_blur": 0.826268,
-        "motion_blur": 0.785948,
-        "zoom_blur": 0.798360,
-        "snow": 0.866816,
-        "frost": 0.826572,
-        "fog": 0.819324,
-        "brightness": 0.564592,
-        "contrast": 0.853204,
-        "elastic_transform": 0.646056,
-        "pixelate": 0.717840,
-        "jpeg_compression": 0.606500,
-    }
+ALEXNET_ERRORS: Mapping[str, float] = dict(
+    zip(
+        CORRUPTIONS,
+        (
+            *(0.886428, 0.894468, 0.922640),
+            *(0.819880, 0.826268, 0.785948, 0.798360),
+            *(0.866816, 0.826572, 0.819324, 0.564592),
+            *(0.853204, 0.646056, 0.717840, 0.606500),
+        ),
+        strict=True,
+    )
 )
 """AlexNet's top-1 error on ImageNet-C, the mean over five severities of each corruption."""
 
@@ -76,16 +58,18 @@ def run_corruptions(options: EvalCorruptionsOptions) -> None:
     prepared = find_prepared(Path(options.data).expanduser())
     if prepared and options.crop is None:
         options = replace(options, crop=1.0)  # Its files are cropped already.
-    with evaluation(options) as (run, subjects):
+    with Evaluation.open(options) as evaluation:
+        run = evaluation.run
         if prepared:
-            made_of, sets = None, _prepared_sets(names, prepared, options)
+            clean, sources = None, _prepared_sources(names, prepared, evaluation)
         else:
-            made_of = open_source(options)
-            sets = _made_sets(names, made_of, options, subjects)
-        conditions = {subject.label: _conditions(subject, options, made_of) for subject in subjects}
+            clean = evaluation.open_source()
+            _check_sizes(clean, evaluation)
+            sources = {name: [clean] for name in (CLEAN, *names)}
+        conditions = _conditions(evaluation, clean)
         outcomes: dict[str, dict[str, Outcome]] = {label: {} for label in conditions}
         records = []
-        for name, images in sets.items():
+        for name, images in sources.items():
             files = {label: _outcome_file(name, each) for label, each in conditions.items()}
             known = {}
             if options.resume and run.leads:
@@ -93,7 +77,7 @@ def run_corruptions(options: EvalCorruptionsOptions) -> None:
                 known = {label: outcome for label, outcome in kept.items() if outcome is not None}
             # All processes measure what the leading one lacks.
             missing = run.team.gathered([*(files.keys() - known)] if run.leads else [])
-            measured = _measure(run, [s for s in subjects if s.label in missing], images, options)
+            measured = _measure(evaluation, name, images, missing, made=not prepared)
             for label in files if run.leads else ():
                 outcome = outcomes[label][name] = known.get(label) or measured[label]
                 if label in measured:
@@ -105,27 +89,11 @@ def run_corruptions(options: EvalCorruptionsOptions) -> None:
                     records.append(written or run.write(record)[0])
         if run.leads:
             summaries = [
-                summary_record(outcomes[label], conditions[label], paired=made_of is not None)
+                summary_record(outcomes[label], conditions[label], paired=not prepared)
                 for label in conditions
             ]
             records += run.write(*summaries)
         finish(run, options, records, CORRUPTED)
-
-
-@dataclass(frozen=True, eq=False)
-class ImageSet:
-    """Images that errors are counted on.
-
-    Args:
-        what: they are, in words.
-        versions: how many severities of each image the decoder makes.
-        decoder: makes them; None shows the images as they are.
-    """
-
-    source: Source
-    what: str
-    versions: int = 1
-    decoder: Callable[[View], CorruptingDecoder] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,10 +153,13 @@ def _names(options: EvalCorruptionsOptions) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*names, *(EXTRA_CORRUPTIONS if options.extra else ()))))
 
 
-def _prepared_sets(
-    names: Sequence[str], folders: Mapping[str, list[Path]], options: EvalCorruptionsOptions
-) -> dict[str, list[ImageSet]]:
+def _prepared_sources(
+    names: Sequence[str],
+    folders: Mapping[str, list[Path]],
+    evaluation: Evaluation[EvalCorruptionsOptions],
+) -> dict[str, list[Source]]:
     """The files of each corruption, severity by severity."""
+    options = evaluation.options
     if options.keep is not None:
         raise ConfigError(f"{options.data} holds corrupted images already; leave out --keep")
     if missing := [name for name in names if name not in folders]:
@@ -197,59 +168,34 @@ def _prepared_sets(
             f"--corruptions {' '.join(folders)}"
         )
     return {
-        name: [
-            ImageSet(
-                some_of(FolderSource(folder), options),
-                f"{name.replace('_', ' ')}, severity {folder.name}",
-            )
-            for folder in folders[name]
-        ]
+        name: [evaluation.some_of(FolderSource(folder)) for folder in folders[name]]
         for name in names
     }
 
 
-def _made_sets(
-    names: Sequence[str],
-    source: Source,
-    options: EvalCorruptionsOptions,
-    subjects: Sequence[Subject],
-) -> dict[str, list[ImageSet]]:
-    """Clean images, and the corruptions that are made of them."""
-    views = by_view(subjects)
-    if options.keep is not None and len(views) > 1:
+def _check_sizes(source: Source, evaluation: Evaluation[EvalCorruptionsOptions]) -> None:
+    """Raises where the images that models are shown cannot be corrupted, or not be kept."""
+    views, keep = by_view(evaluation.subjects), evaluation.options.keep
+    if keep is not None and len(views) > 1:
         raise ConfigError("--keep writes images of one size; evaluate models of one size")
-    sets = {CLEAN: [ImageSet(source, "clean images")]}
-    for name in names:
-        decoder = partial(
-            CorruptingDecoder,
-            source,
-            corruption=name,
-            seed=options.seed,
-            quality=options.jpeg or None,
-            keep=options.keep,
-        )
-        sets[name] = [ImageSet(source, name.replace("_", " "), len(SEVERITIES), decoder)]
     for view in views:
-        decoder(view)  # Raises where the images are too small.
-    return sets
+        CorruptingDecoder(source, view, CORRUPTIONS[0], evaluation.run.seed, keep=keep)
 
 
 def _conditions(
-    subject: Subject, options: EvalCorruptionsOptions, made_of: Source | None
-) -> dict[str, Scalar]:
-    facts = conditions_of(subject, made_of.name if made_of else options.data, options)
-    made: dict[str, Scalar] = {}
-    if made_of:
-        made = {"images": len(made_of), "jpeg_quality": options.jpeg or None}
-    return {
-        **facts,
-        "among": options.among,
+    evaluation: Evaluation[EvalCorruptionsOptions], clean: Source | None
+) -> dict[str, dict[str, Scalar]]:
+    options = evaluation.options
+    made: dict[str, Scalar] = {"corrupted": "made here" if clean else "from files"}
+    if clean:
+        made |= {"images": len(clean), "jpeg_quality": options.jpeg or None}
+    data = clean.name if clean else options.data
+    more = {"among": options.among, "skip_corrupt": options.skip_corrupt, **made}
+    conditions = evaluation.conditions(data, **more)
+    for each in conditions.values():
         # Among fewer classes than ImageNet's, AlexNet's errors are no measure.
-        "imagenet": bool(facts["imagenet"]) and options.among == "all",
-        "skip_corrupt": options.skip_corrupt,
-        "corrupted": "made here" if made_of else "from files",
-        **made,
-    }
+        each["imagenet"] = bool(each["imagenet"]) and options.among == "all"
+    return conditions
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,22 +228,33 @@ class ErrorScorer:
 
 
 def _measure(
-    run: Run,
-    subjects: Sequence[Subject],
-    sets: Sequence[ImageSet],
-    options: EvalCorruptionsOptions,
+    evaluation: Evaluation[EvalCorruptionsOptions],
+    name: str,
+    sources: Sequence[Source],
+    labels: Sequence[str],
+    *,
+    made: bool,
 ) -> dict[str, Outcome]:
-    """What each model gets wrong."""
-    outcomes = {subject.label: Outcome() for subject in subjects}
-    for images in sets if subjects else ():
+    """What some of the models get wrong; the corruption is made of the images, or in them."""
+    options, corrupts = evaluation.options, made and name != CLEAN
+    versions = len(SEVERITIES) if corrupts else 1
+    outcomes = {label: Outcome() for label in labels}
+    for source in sources if labels else ():
 
-        def scorer(subject: Subject, batch: int, images: ImageSet = images) -> ErrorScorer:
-            outputs = class_outputs(subject.model, images.source.classes, images.source.name)
-            outputs = outputs.to(run.device)
-            return ErrorScorer(subject, images.versions, outputs, batch, options.among == "data")
+        def decoder(view: View, source: Source = source) -> CorruptingDecoder:
+            quality, keep = options.jpeg or None, options.keep
+            return CorruptingDecoder(source, view, name, options.seed, quality=quality, keep=keep)
 
-        scored = measure(run, subjects, images.source, options, images.what, scorer, images.decoder)
-        for subject, rows in scored:
+        def scorer(subject: Subject, batch: int, source: Source = source) -> ErrorScorer:
+            outputs = class_outputs(subject.model, source.classes, source.name)
+            outputs = outputs.to(evaluation.run.device)
+            return ErrorScorer(subject, versions, outputs, batch, options.among == "data")
+
+        missing = [subject for subject in evaluation.subjects if subject.label in labels]
+        what = name.replace("_", " ")
+        for subject, rows in evaluation.measure(
+            source, what, scorer, decoder if corrupts else None, missing
+        ):
             before = outcomes[subject.label]
             outcomes[subject.label] = Outcome(
                 (*before.wrong, *rows.read().T), before.unreadable + rows.unreadable

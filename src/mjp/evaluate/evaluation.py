@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -98,72 +98,84 @@ def gather(
     return [Rows(table[:, 0] > 0, table[:, 1:]) for table in found]
 
 
-@contextmanager
-def evaluation(options: EvaluationOptions, **more: Any) -> Iterator[tuple[Run, list[Subject]]]:
-    """Claims the folder for results, then opens the models.
-
-    Args:
-        more: how else the models are shown their images.
-    """
-    more = {"size": options.size, "crop": options.crop, "precision": options.precision, **more}
-    with Run.open(options.out, device=options.device, seed=options.seed) as run:
-        if run.leads:
-            (run.out / UNREADABLE).unlink(missing_ok=True)
-        models = open_models(options.model, options.size)
-        subjects = [Subject.of(label, model, **more) for label, model in models.items()]
-        yield run, [subject.on(run.device, compiled=options.compile) for subject in subjects]
+Options = TypeVar("Options", bound=EvaluationOptions)
 
 
-def open_source(options: EvaluationOptions) -> Source:
-    """The images asked for, as many as were asked for."""
-    return some_of(open_images(options.data, options.source, options.split), options)
+@dataclass(frozen=True, eq=False)
+class Evaluation(Generic[Options]):
+    """Models that are shown images, and the folder that their numbers go to."""
 
+    run: Run
+    subjects: list[Subject]
+    options: Options
 
-def some_of(source: Source, options: EvaluationOptions) -> Source:
-    """As many of the source's images as were asked for."""
-    return drawn(source, options.images, generator_for(options.seed, "images"))
+    @classmethod
+    @contextmanager
+    def open(cls, options: Options, **more: Any) -> Iterator["Evaluation[Options]"]:
+        """Claims the folder for results, then opens the models.
 
+        Args:
+            more: how else the models are shown their images.
+        """
+        more = {"size": options.size, "crop": options.crop, "precision": options.precision, **more}
+        with Run.open(options.out, device=options.device, seed=options.seed) as run:
+            if run.leads:
+                (run.out / UNREADABLE).unlink(missing_ok=True)
+            models = open_models(options.model, options.size)
+            subjects = [Subject.of(label, model, **more) for label, model in models.items()]
+            subjects = [subject.on(run.device, compiled=options.compile) for subject in subjects]
+            yield cls(run, subjects, options)
 
-def conditions_of(subject: Subject, data: str, options: EvaluationOptions) -> dict[str, Scalar]:
-    """What decides a model's numbers on this data."""
-    asked = {"data": data, "images_asked": options.images, "seed": options.seed}
-    return {**asked, **subject.facts()}
+    def open_source(self) -> Source:
+        """The images asked for, as many as were asked for."""
+        options = self.options
+        return self.some_of(open_images(options.data, options.source, options.split))
 
+    def some_of(self, source: Source) -> Source:
+        """As many of the source's images as were asked for."""
+        return drawn(source, self.options.images, generator_for(self.options.seed, "images"))
 
-def measure(
-    run: Run,
-    subjects: Sequence[Subject],
-    source: Source,
-    options: EvaluationOptions,
-    what: str,
-    scorer: Callable[[Subject, int], Scorer],
-    decoder: Callable[[View], Decoder] | None = None,
-) -> Iterator[tuple[Subject, Rows]]:
-    """Shows all images to all models; yields what came out as soon as a model has seen everything.
+    def conditions(self, data: str, **more: Scalar) -> dict[str, dict[str, Scalar]]:
+        """What decides each model's numbers on this data, by its label."""
+        asked = {"data": data, "images_asked": self.options.images, "seed": self.options.seed}
+        return {subject.label: {**asked, **subject.facts(), **more} for subject in self.subjects}
 
-    Args:
-        what: what is going on, in words.
-        scorer: makes the scorer of a model; its second argument is the most images in a forward
-            pass.
-        decoder: makes what is shown of a picture; by default the picture itself.
-    """
-    batch = options.batch or (256 if run.device.type == "cuda" else 32)
-    scorers = {subject.label: scorer(subject, batch) for subject in subjects}
-    decode = decoder or (lambda view: Decoder(source, view.transform(), 0, replace=False))
-    workers = worker_count(options.workers)
-    for view, group in by_view(subjects).items():
-        chosen = [scorers[subject.label] for subject in group]
-        blocks = Reader(source, decode(view), run.team, workers, skip_corrupt=options.skip_corrupt)
-        total = blocks.own_images * sum(each.passes for each in chosen)
-        with float32_precision(options.precision), run.progress(what, total) as advance:
-            rows = gather(chosen, blocks, len(source), run.team, advance)
-        problems = run.team.gathered(list(blocks.problems))
-        if run.leads and problems:
-            file = run.out / UNREADABLE
-            known = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-            lines = dict.fromkeys([*known, *problems])
-            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        yield from zip(group, rows, strict=True)
+    def measure(
+        self,
+        source: Source,
+        what: str,
+        scorer: Callable[[Subject, int], Scorer],
+        decoder: Callable[[View], Decoder] | None = None,
+        subjects: Sequence[Subject] | None = None,
+    ) -> Iterator[tuple[Subject, Rows]]:
+        """Shows images to models; yields what came out as soon as a model has seen everything.
+
+        Args:
+            what: what is going on, in words.
+            scorer: makes the scorer of a model; its second argument is the most images in a
+                forward pass.
+            decoder: makes what is shown of a picture; by default the picture itself.
+            subjects: some of the models; by default all.
+        """
+        run, options = self.run, self.options
+        batch = options.batch or (256 if run.device.type == "cuda" else 32)
+        subjects = self.subjects if subjects is None else subjects
+        scorers = {subject.label: scorer(subject, batch) for subject in subjects}
+        decode = decoder or (lambda view: Decoder(source, view.transform(), 0, replace=False))
+        workers, skip = worker_count(options.workers), options.skip_corrupt
+        for view, group in by_view(subjects).items():
+            chosen = [scorers[subject.label] for subject in group]
+            blocks = Reader(source, decode(view), run.team, workers, skip_corrupt=skip)
+            total = blocks.own_images * sum(each.passes for each in chosen)
+            with float32_precision(options.precision), run.progress(what, total) as advance:
+                rows = gather(chosen, blocks, len(source), run.team, advance)
+            problems = run.team.gathered(list(blocks.problems))
+            if run.leads and problems:
+                file = run.out / UNREADABLE
+                known = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+                lines = dict.fromkeys([*known, *problems])
+                file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            yield from zip(group, rows, strict=True)
 
 
 def finish(

@@ -96,7 +96,10 @@ def _draw(
                     points[label] = places.reshape(grids[label].rows, grids[label].cols, dimensions)
                     advance(1)
                 paths += draw_projections(points, method, run.out)
-    maps = {label: similarity(table, grids[label]) for label, table in tables.items()}
+    maps = {}
+    for label, table in tables.items():
+        shape = 2 * (grids[label].rows, grids[label].cols)
+        maps[label] = cosine_similarity(table).reshape(shape)
     paths += draw_similarity(maps, run.out)
     shares = {label: spectrum(table) for label, table in tables.items()}
     return paths + draw_spectrum(shares, run.out)
@@ -158,12 +161,6 @@ def project(
         finally:
             torch.set_num_threads(threads)  # Which Numba changes for the whole process.
     return fitted
-
-
-def similarity(table: Embeddings, grid: PatchGrid) -> Float[np.ndarray, "rows cols rows cols"]:
-    """Cosine of the angle between each position's embedding and each other's."""
-    cosine: np.ndarray = cosine_similarity(table)
-    return cosine.reshape(grid.rows, grid.cols, grid.rows, grid.cols)
 
 
 def spectrum(table: Embeddings) -> Float[np.ndarray, " components"]:

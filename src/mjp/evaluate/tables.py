@@ -13,9 +13,11 @@ from mjp.report.table import (
     FigureFile,
     Section,
     Table,
+    Value,
     format_scalar,
     look_up,
     number,
+    text_of,
 )
 
 DIFFERENCES = {
@@ -38,37 +40,27 @@ def _joined(*names: str, digits: int = 1, by: str = ", ") -> Callable[[Record], 
     return join
 
 
-def _with_jigsaw(record: Record) -> Scalar:
-    return f"{record.conditions.get('model')} ({record.conditions.get('jigsaw')})"
-
-
-def _papers_jigsaw(record: Record) -> Scalar:
-    row = paper.classification(record.conditions)
-    if row is None or record.conditions.get("ratio") != paper.CONSISTENCY_RATIO:
-        return None
-    norm = "" if row.diff_norm is None else f", {row.diff_norm:.2f}"
-    return f"{row.consistency:.1f}{norm}"
-
-
 def _paper(
-    row_of: Callable[[Mapping[str, Scalar]], Any], value: Callable[[Any], Scalar]
-) -> Callable[[Record], Scalar]:
-    """A function of a record that gives what a row of the paper says of its model."""
+    title: str,
+    row_of: Callable[[Mapping[str, Scalar]], Any],
+    value: Callable[[Any, Mapping[str, Scalar]], Scalar],
+    note: str = "",
+) -> Column:
+    """A column of what a row of the paper says of the model; its second argument are the
+    conditions of the record."""
 
     def look(record: Record) -> Scalar:
         row = row_of(record.conditions)
-        return None if row is None else value(row)
+        return None if row is None else value(row, record.conditions)
 
-    return look
-
-
-def _papers_error(record: Record) -> Scalar:
-    row = paper.robustness(record.conditions)
-    return row.errors.get(str(record.conditions.get("corruption"))) if row else None
+    return Column(title, look, digits=1, optional=True, note=note)
 
 
-def _regression(row: paper.Regression) -> Scalar:
-    return ", ".join(f"{mean:.3f} ± {std:.3f}" for mean, std in (row.one, row.two))
+def _papers_jigsaw(row: paper.Classification, conditions: Mapping[str, Scalar]) -> Scalar:
+    if conditions.get("ratio") != paper.CONSISTENCY_RATIO:
+        return None
+    norm = "" if row.diff_norm is None else f", {row.diff_norm:.2f}"
+    return f"{row.consistency:.1f}{norm}"
 
 
 def _is_clear(record: Record) -> Scalar:
@@ -86,18 +78,15 @@ def _patches_seen(record: Record) -> Scalar:
     return f"{sum(seen) / len(seen):.1f} of {format_scalar(record.values.get('patches'))}"
 
 
-def _percent_on_patches(record: Record) -> Scalar:
-    share = number(record.values, "attention_on_patches")
-    return None if share is None else 100 * share
-
-
-MODEL = Column("Model", "model", numeric=False)
-
-
 def _percent(title: str, value: str) -> Column:
     return Column(title, value, interval=1)
 
 
+def _text(title: str, value: Value) -> Column:
+    return Column(title, value, numeric=False)
+
+
+MODEL = _text("Model", "model")
 ACCURACY = Table(
     "eval accuracy",
     "Accuracy on untouched images of {data}; 95 % intervals",
@@ -107,12 +96,7 @@ ACCURACY = Table(
         Column("Images", "images"),
         _percent("Top-1, %", "top1"),
         _percent("Top-5, %", "top5"),
-        Column(
-            "Paper: top-1, %",
-            _paper(paper.classification, lambda row: row.top1),
-            digits=1,
-            optional=True,
-        ),
+        _paper("Paper: top-1, %", paper.classification, lambda row, _: row.top1),
     ),
     glance="Accuracy of {model} on {data}: {top1} %",
 )
@@ -120,17 +104,18 @@ JIGSAW = Table(
     "eval jigsaw",
     "Under a jigsaw of so many patches, {draws} of each image",
     (
-        Column("Model (jigsaw in)", _with_jigsaw, numeric=False),
+        MODEL,
+        _text("Jigsaw in", "jigsaw"),
         Column("Share moved", "ratio", digits=None),
         Column("Patches moved", _joined("patches_moved", "patches", by=" of ")),
         _percent("Accuracy, %", "accuracy"),
         _percent("Consistency, %", "consistency"),
         Column("Diff. Norm.", "diff_norm", interval=2),
-        Column(
+        _paper(
             "Paper: consistency, Diff. Norm.",
+            paper.classification,
             _papers_jigsaw,
-            optional=True,
-            note="The paper does not state the ratio of its consistency; its numbers stand at "
+            "The paper does not state the ratio of its consistency; its numbers stand at "
             f"{paper.CONSISTENCY_RATIO:g}, the default of its script.",
         ),
     ),
@@ -139,15 +124,11 @@ DIFFERENCE = Table(
     "eval difference",
     "Differences, image by image",
     (
-        Column("Models", _joined("model", "than", by=" − "), numeric=False),
-        Column(
-            "Of what",
-            lambda record: DIFFERENCES.get(str(record.conditions.get("value"))),
-            numeric=False,
-        ),
+        _text("Models", _joined("model", "than", by=" − ")),
+        _text("Of what", lambda record: DIFFERENCES.get(str(record.conditions.get("value")))),
         Column("Share moved", "ratio", digits=None),
         Column("Difference [95 %]", "difference", interval=2, signed=True),
-        Column("0 outside", _is_clear, numeric=False),
+        _text("0 outside", _is_clear),
     ),
     folded_from=9,
 )
@@ -155,10 +136,8 @@ CORRUPTION = Table(
     "eval corruption",
     "Top-1 error under each corruption of {data}; 95 % intervals",
     (
-        Column(
-            "Corruption",
-            lambda record: str(record.conditions.get("corruption")).replace("_", " "),
-            numeric=False,
+        _text(
+            "Corruption", lambda record: text_of(record.conditions, "corruption").replace("_", " ")
         ),
         MODEL,
         _percent("Error, % (mean of severities)", "error"),
@@ -170,7 +149,11 @@ CORRUPTION = Table(
             note="AlexNet’s errors are those on ImageNet’s classes and the fifteen corruptions; "
             "elsewhere there is no normalised error.",
         ),
-        Column("Paper: error, %", _papers_error, digits=1, optional=True),
+        _paper(
+            "Paper: error, %",
+            paper.robustness,
+            lambda row, conditions: row.errors.get(text_of(conditions, "corruption")),
+        ),
     ),
 )
 CORRUPTION_SUMMARY = Table(
@@ -181,12 +164,12 @@ CORRUPTION_SUMMARY = Table(
         Column("Clean error, %", "clean_error"),
         _percent("Mean error, %", "mean_error"),
         Column("mCE, %", "mce", interval=1, optional=True),
-        Column(
+        _paper(
             "Paper: mean error, mCE",
-            _paper(paper.robustness, lambda row: f"{row.printed_mean:.1f}, {row.mce:.1f}"),
-            optional=True,
-            note="The paper prints ten of the fifteen corruptions; for DeiT-S with MJP their mean "
-            "is 43.2, not the 41.5 printed.",
+            paper.robustness,
+            lambda row, _: f"{row.printed_mean:.1f}, {row.mce:.1f}",
+            "The paper prints ten of the fifteen corruptions; for DeiT-S with MJP their mean is "
+            "43.2, not the 41.5 printed.",
         ),
     ),
 )
@@ -199,10 +182,10 @@ NATURAL = Table(
         _percent("Accuracy, %", "accuracy"),
         _percent("AURRA, %", "aurra"),
         _percent("RMS calibration error, %", "calibration_error"),
-        Column(
+        _paper(
             "Paper: accuracy, AURRA",
-            _paper(paper.robustness, lambda row: f"{row.imagenet_a:.1f}, {row.aurra:.1f}"),
-            optional=True,
+            paper.robustness,
+            lambda row, _: f"{row.imagenet_a:.1f}, {row.aurra:.1f}",
         ),
     ),
 )
@@ -217,12 +200,7 @@ OUTLIERS = Table(
         _percent("AUROC, %", "auroc"),
         _percent("FPR95, %", "fpr95"),
         Column("Accuracy on inliers, %", "inlier_accuracy"),
-        Column(
-            "Paper: AUPR, %",
-            _paper(paper.robustness, lambda row: row.aupr),
-            digits=1,
-            optional=True,
-        ),
+        _paper("Paper: AUPR, %", paper.robustness, lambda row, _: row.aupr),
     ),
 )
 POSITIONS = Table(
@@ -241,7 +219,11 @@ POSITIONS = Table(
             _joined("mae_1d_of_the_middle", "mae_2d_of_the_middle", digits=2),
         ),
         Column("Effective rank", "effective_rank", digits=1),
-        Column("Paper: 1-D, 2-D", _paper(paper.regression, _regression), optional=True),
+        _paper(
+            "Paper: 1-D, 2-D",
+            paper.regression,
+            lambda row, _: "{:.3f} ± {:.3f}, {:.3f} ± {:.3f}".format(*row.one, *row.two),
+        ),
     ),
     note="1-D in patches (row × columns + column); 2-D in cells of the grid, the mean of row and "
     "column.",
@@ -253,11 +235,11 @@ ATTENTION = Table(
     "Last self-attention, picture by picture",
     (
         MODEL,
-        Column("Picture", "image", numeric=False),
-        Column("Looks from", "query", numeric=False),
+        _text("Picture", "image"),
+        _text("Looks from", "query"),
         Column("Heads", "heads"),
         Column("Patches a head looks at, in effect", _patches_seen),
-        Column("Attention on patches, %", _percent_on_patches, digits=1),
+        Column("Share of attention on patches", "attention_on_patches", digits=3),
     ),
 )
 
