@@ -12,7 +12,6 @@ from mjp.evaluate.confidence import (
     calibration_error,
     natural_values,
     outlier_values,
-    places_among,
     response_rate_accuracy,
 )
 from mjp.models.subject import Subject
@@ -27,9 +26,7 @@ def test_confidence_is_the_largest_softmax_among_those_that_compete(tmp_path):
     write_folder(tmp_path, count=7)
     source, one = FolderSource(tmp_path), Subject.of("m", tiny("J", classes=9))
     competing = torch.tensor([8, 1, 4, 6])
-    places = places_among(torch.tensor([4, 0, 8]), competing)
-    assert places.tolist() == [2, -1, 0]
-    scorer = ConfidenceScorer(one, competing, places, batch=3)
+    scorer = ConfidenceScorer(one, competing, torch.tensor([2, -1, 0]), batch=3)
     confidence, correct = rows_of(scorer, source, one.view).read().T
     (block,) = blocks(source, one.view)
     with torch.no_grad():
