@@ -65,6 +65,11 @@ def model_and_plan(kind: Kind, config=JIGSAW):
     return model, images, model.draw_plan(images, torch.Generator().manual_seed(0))
 
 
+def plan_for(model, images, ratio=0.5, seed=0, **options):
+    generator = torch.Generator().manual_seed(seed)
+    return mjp.sample_plan(model.grid_of(images), len(images), ratio, generator, **options)
+
+
 def total_loss(model):
     def loss(images, plan):
         return model(images, plan=plan).square().mean() + model.localization_loss(plan)

@@ -253,17 +253,6 @@ def test_a_damaged_or_foreign_folder_is_a_clear_error(damage, error, words, tmp_
         mjp.load(tmp_path)
 
 
-def test_weights_for_another_grid_are_resampled_and_another_head_can_be_kept(tmp_path):
-    plain = timm.create_model("vit_tiny_patch16_224", depth=1, num_classes=10)
-    save_file(plain.state_dict(), tmp_path / "plain.safetensors")
-    model = mjp.create_model("vit_tiny_patch16_224", depth=1, num_classes=3, img_size=384)
-    head = model.head.weight.clone()
-    mjp.load_weights(model, tmp_path / "plain.safetensors", head="keep")
-    assert torch.equal(model.head.weight, head)
-    plain.set_input_size(img_size=(384, 384))
-    torch.testing.assert_close(model.pos_embed, plain.pos_embed)
-
-
 def test_what_timms_training_saves_loads_and_of_it_the_averaged_weights(tmp_path):
     plain, average = VITS["plain"].build(), ModelEmaV3(VITS["plain"].build())
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)

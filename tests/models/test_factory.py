@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import timm
 import torch
+from timm.models.vision_transformer import ParallelScalingBlock
 
 import mjp
 from mjp.models.checkpoint import _describe
@@ -87,6 +89,11 @@ def test_every_registered_architecture_can_be_built(name):
     assert _describe(mjp.wrap(theirs))["num_classes"] == theirs.num_classes
 
 
+VIT = "vit_tiny_patch16_224"
+ADDED = mjp.MJPConfig(absolute_positions="added")
+BARE = mjp.MJPConfig(first_block="bare")
+
+
 def replaced():
     model = VITS["plain"].build()
     model.forward = lambda x: x
@@ -105,6 +112,28 @@ def replaced():
         (lambda: mjp.wrap(mjp.wrap(VITS["plain"].build())), "wrapped already"),
         (lambda: mjp.wrap(replaced()), "forward was replaced on the instance"),
         (lambda: mjp.wrap(VITS["plain"].build(), "J"), "config must be an MJPConfig"),
+        (lambda: mjp.create_model(VIT, small_stem=True), f"does not fit {VIT}"),
+        (lambda: mjp.create_model("resnet18", small_stem="yes"), "small_stem='yes' does not fit"),
+        (
+            lambda: mjp.create_model("resnet18", small_stem=True, pretrained=True),
+            "no weights of timm's fit",
+        ),
+        (lambda: mjp.wrap(OTHERS["resnet"].build(), mjp.VARIANTS["B"]), "only ratio, shape, pixel"),
+        (lambda: mjp.wrap(OTHERS["resnet"].build(), ADDED), "only ratio, shape, pixels"),
+        (lambda: mjp.wrap(OTHERS["swin"].build(), mjp.VARIANTS["F"]), "takes 'unknown' or 'own'"),
+        (
+            lambda: mjp.wrap(OTHERS["swin"].build(), replace(ADDED, jigsaw_patch=10)),
+            "cut through this Swin's 4x4 tokens",
+        ),
+        (lambda: mjp.wrap(VITS["plain"].build(pos_embed="none")), "has no position table"),
+        (
+            lambda: mjp.wrap(timm.create_model("vit_tiny_r_s16_p8_224")),
+            "patches with a HybridEmbed",
+        ),
+        (
+            lambda: mjp.wrap(VITS["plain"].build(block_fn=ParallelScalingBlock), BARE),
+            "'s is a ParallelScal",
+        ),
     ],
 )
 def test_what_cannot_be_wrapped_is_refused(make, words):

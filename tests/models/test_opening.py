@@ -224,4 +224,4 @@ def test_a_wheel_has_them(tmp_path):
     for name in NAMES:
         for part in ("model.safetensors", "config.json", "README.md"):
             assert f"mjp/pretrained/{name}/{part}" in inside
-    assert "mjp/recipes/mini-imagenet-16x16.toml" in inside
+    assert "mjp/tasks/classify/recipes/mini-imagenet-16x16.toml" in inside

@@ -5,9 +5,7 @@ import timm
 import torch
 
 import mjp
-from tests.models.contract import (
-    PixelJigsawContract,
-)
+from tests.models.contract import PixelJigsawContract
 from tests.models.kinds import KINDS, OTHERS
 
 
@@ -51,19 +49,6 @@ def test_it_is_saved_and_comes_back(tmp_path):
     features = small(features_only=True)
     sides = [64 // one.shape[2] for one in features(IMAGES)]
     assert sides == features.feature_info.reduction() == [2, 2, 4, 8, 16]
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "words"),
-    [
-        ("vit_tiny_patch16_224", {"small_stem": True}, "does not fit vit_tiny_patch16_224"),
-        ("resnet18", {"small_stem": "yes"}, "small_stem='yes' does not fit resnet18"),
-        ("resnet18", {"small_stem": True, "pretrained": True}, "no weights of timm's fit"),
-    ],
-)
-def test_what_cannot_have_a_small_stem_is_refused(name, arguments, words):
-    with pytest.raises(mjp.ConfigError, match=words):
-        mjp.create_model(name, **arguments)
 
 
 def test_a_resnet_takes_any_size_so_none_is_set(tmp_path):

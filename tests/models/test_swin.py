@@ -7,9 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 import mjp
-from tests.models.contract import (
-    PixelJigsawContract,
-)
+from tests.models.contract import PixelJigsawContract, plan_for
 from tests.models.kinds import CLASSES, OTHERS, TINY_SWIN
 
 SWIN = OTHERS["swin"]
@@ -18,11 +16,6 @@ SWIN_WITH_TABLE = mjp.MJPConfig(absolute_positions="added")
 
 class TestSwin(PixelJigsawContract):
     kinds = {"swin": SWIN}  # noqa: RUF012
-
-
-def plan_for(model, images, ratio=0.5, seed=0, **options):
-    generator = torch.Generator().manual_seed(seed)
-    return mjp.sample_plan(model.grid_of(images), len(images), ratio, generator, **options)
 
 
 def swin(config=SWIN_WITH_TABLE, **more):
@@ -54,24 +47,6 @@ def test_swin_localizes_four_by_four_tokens_from_their_own_embedding():
         model.locator.layers.weight[:, :2] = torch.eye(2)
         model.locator.layers.bias.zero_()
     assert model.localization_loss(None) == 0
-
-
-@pytest.mark.parametrize(
-    ("build", "config", "words"),
-    [
-        ("resnet", mjp.VARIANTS["B"], "only ratio, shape, pixels"),
-        ("resnet", SWIN_WITH_TABLE, "only ratio, shape, pixels"),
-        ("swin", mjp.VARIANTS["F"], "takes 'unknown' or 'own'"),
-        (
-            "swin",
-            mjp.MJPConfig(absolute_positions="added", jigsaw_patch=10),
-            "cut through this Swin's 4x4 tokens",
-        ),
-    ],
-)
-def test_what_a_backbone_cannot_do_is_refused(build, config, words):
-    with pytest.raises(mjp.ConfigError, match=words):
-        mjp.wrap(OTHERS[build].build(), config)
 
 
 def test_a_resized_swin_comes_back_with_its_table_resampled(tmp_path):

@@ -7,10 +7,7 @@ import pytest
 import torch
 
 import mjp
-from tests.models.contract import (
-    ONE_BLOCK,
-    total_loss,
-)
+from tests.models.contract import ONE_BLOCK, plan_for, total_loss
 from tests.models.kinds import VITS
 
 IMAGES = VITS["plain"].images
@@ -23,11 +20,6 @@ def variant(letter, **more):
             if name in ("pos_embed", "index_embed", "unknown_position"):
                 parameter.normal_()  # As if trained: none of them zero.
     return model
-
-
-def jigsaw(model, images, ratio=0.5, **options):
-    generator = torch.Generator().manual_seed(0)
-    return mjp.sample_plan(model.grid_of(images), len(images), ratio, generator, **options)
 
 
 def drawn(config, tries=40):
@@ -77,7 +69,7 @@ def test_what_a_variant_adds_or_removes_and_whether_it_shuffles(letter, parts, r
 def test_b_has_no_positions_so_its_prediction_ignores_the_order_of_patches():
     model = variant("B")
     images = IMAGES(dtype=torch.float64)
-    plan = jigsaw(model, images, ratio=1.0)
+    plan = plan_for(model, images, ratio=1.0)
     torch.testing.assert_close(model(plan.apply(images)), model(images), rtol=0, atol=1e-12)
     torch.testing.assert_close(model(images, plan=plan), model(images), rtol=0, atol=1e-12)
 
@@ -85,7 +77,7 @@ def test_b_has_no_positions_so_its_prediction_ignores_the_order_of_patches():
 @pytest.mark.parametrize(("letter", "pixels"), [("C", 16), ("E", None)])
 def test_c_and_e_see_the_moved_pixels_under_the_positions_of_the_places(letter, pixels):
     model, images = variant(letter), IMAGES(dtype=torch.float64)
-    plan = jigsaw(model, images, ratio=1.0, pixels=pixels)
+    plan = plan_for(model, images, ratio=1.0, pixels=pixels)
     torch.testing.assert_close(model(images, plan=plan), model(plan.apply(images)))
     assert (model(images, plan=plan) - model(images)).abs().max() > 1e-6
     drawn_plan = next(plan for plan in drawn(mjp.VARIANTS["C"]) if plan is not None)
@@ -102,7 +94,7 @@ def test_f_adds_a_second_table_to_all_tokens_with_and_without_a_plan():
     )
     with torch.no_grad():
         both.pos_embed += model.index_embed
-    plan = jigsaw(model, images)
+    plan = plan_for(model, images)
     torch.testing.assert_close(model(images), both(images))
     torch.testing.assert_close(model(images, plan=plan), both(images, plan=plan))
 
@@ -110,7 +102,7 @@ def test_f_adds_a_second_table_to_all_tokens_with_and_without_a_plan():
 def test_g_gives_masked_patches_one_unknown_position_and_localizes_nothing():
     model = variant("G")
     images = IMAGES(dtype=torch.float64)
-    plan = jigsaw(model, images, ratio=1.0)
+    plan = plan_for(model, images, ratio=1.0)
     before = model(images, plan=plan)
     with torch.no_grad():
         model.pos_embed[:, 1:] = 0  # Nobody looks at these when all patches are masked.
@@ -204,9 +196,7 @@ def test_every_variant_traces_as_one_graph(letter):
     model = mjp.wrap(VITS["plain"].build(**ONE_BLOCK), mjp.VARIANTS[letter])
     images = VITS["plain"].images()
     pixels = 16 if letter == "C" else None
-    plan = mjp.sample_plan(
-        model.grid_of(images), 4, 0.5, torch.Generator().manual_seed(0), pixels=pixels
-    )
+    plan = plan_for(model, images, pixels=pixels)
     loss = total_loss(model)
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(images, plan), loss(images, plan))

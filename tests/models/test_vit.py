@@ -6,23 +6,15 @@ import dataclasses
 import pytest
 import timm
 import torch
-from timm.models.vision_transformer import ParallelScalingBlock
 from torch.nn import functional as F
 
 import mjp
-from tests.models.contract import (
-    AdapterContract,
-)
+from tests.models.contract import AdapterContract, plan_for
 from tests.models.kinds import CLASSES, KINDS, VITS, Kind
 
 
 class TestViT(AdapterContract):
     kinds = VITS
-
-
-def plan_for(model, images, ratio=0.5, seed=0, **options):
-    generator = torch.Generator().manual_seed(seed)
-    return mjp.sample_plan(model.grid_of(images), len(images), ratio, generator, **options)
 
 
 def backward(model, images, plan):
@@ -176,18 +168,3 @@ def test_a_bare_first_block_is_attention_and_then_the_mlp_with_the_weights_of_th
     own, theirs = dict(bare.named_parameters()), dict(plain.named_parameters())
     assert theirs.keys() - own.keys() == {"blocks.0.norm1.weight", "blocks.0.norm1.bias"}
     assert all(own[name] is theirs[name] for name in theirs.keys() & own.keys())
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "config", "words"),
-    [
-        ("vit_tiny_patch16_224", {"pos_embed": "none"}, mjp.MJPConfig(), "has no position table"),
-        ("vit_tiny_r_s16_p8_224", {}, mjp.MJPConfig(), "embeds its patches with a HybridEmbed"),
-        ("vit_tiny_patch16_224", {"block_fn": ParallelScalingBlock}, BARE, "'s is a ParallelScal"),
-    ],
-)
-def test_a_vit_that_mjp_does_not_fit_is_refused(name, arguments, config, words):
-    with torch.device("meta"):
-        plain = timm.create_model(name, **arguments)
-    with pytest.raises((mjp.ConfigError, mjp.UnsupportedModelError), match=words):
-        mjp.wrap(plain, config)

@@ -10,11 +10,7 @@ from typing import get_args
 from mjp.core.records import Record, Scalar
 from mjp.privacy.verdict import MARGIN, Level
 from mjp.report.paper import PRIVACY, PRIVACY_RATIO
-from mjp.report.table import (
-    Joined,
-    number,
-    text_of,
-)
+from mjp.report.table import Joined, number, text_of
 
 LEVELS = get_args(Level)
 """From the gravest on."""

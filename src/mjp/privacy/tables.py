@@ -19,16 +19,7 @@ from mjp.privacy.assessment import (
     strongest,
 )
 from mjp.privacy.verdict import Level
-from mjp.report.table import (
-    Column,
-    Figure,
-    FigureFile,
-    Section,
-    Table,
-    filled_in,
-    number,
-    text_of,
-)
+from mjp.report.table import Column, Figure, FigureFile, Section, Table, filled_in, number, text_of
 
 WORDS: dict[Level, str] = {
     "recovered": "The picture comes back.",
