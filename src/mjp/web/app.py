@@ -291,11 +291,11 @@ async def watch_job(job: AJob, here: Here) -> AsyncIterator[ServerSentEvent]:
     """Watch a job: Server-Sent Events named `job`, each with the job as JSON; the last is final."""
     sent: tuple[object, ...] = ()
     while job.state in OPEN and not here.jobs.closing:
-        told = here.jobs.answer(job)
-        now = (told.state, round(told.progress, 2), told.ahead)
-        if now != sent and told.state in OPEN:
+        answer = here.jobs.answer(job)
+        now = (answer.state, round(answer.progress, 2), answer.ahead)
+        if now != sent and answer.state in OPEN:
             sent = now
-            yield ServerSentEvent(data=told, event="job")
+            yield ServerSentEvent(data=answer, event="job")
         await asyncio.sleep(LOOK_SECONDS)
     yield ServerSentEvent(data=here.jobs.answer(job), event="job")
 

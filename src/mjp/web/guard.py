@@ -79,9 +79,9 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                told = MutableHeaders(scope=message)
-                told.update(HEADERS)
-                told["Cache-Control"] = "no-store" if private else "no-cache"
+                sent = MutableHeaders(scope=message)
+                sent.update(HEADERS)
+                sent["Cache-Control"] = "no-store" if private else "no-cache"
             await send(message)
 
         try:

@@ -137,14 +137,14 @@ def _result(job: str, outcome: Outcome) -> Result:
     for name, value in facts.items():
         if isinstance(value, float) and not math.isfinite(value):  # JSON has none.
             facts[name] = None
-    told = {
+    described = {
         "psnr_shuffled": facts.get("client_psnr"),
         "psnr_guess": max(facts["baseline_mean_psnr"], facts["baseline_colour_psnr"]),
         "notes": outcome.notes,
         "pictures": {name: f"/api/jobs/{job}/pictures/{name}.png" for name in outcome.pictures},
         "download": f"/api/jobs/{job}/download",
     }
-    return Result.model_validate(facts | told)
+    return Result.model_validate(facts | described)
 
 
 class Jobs:
@@ -220,14 +220,14 @@ class Jobs:
         with self._changed:
             self._end_if_late(job)
             waiting = self._waiting()
-            told = {
+            fields = {
                 **job.wanted.model_dump(),
                 **vars(job),
                 "ahead": waiting.index(job) if job in waiting else 0,
                 "seconds": round(self._seconds(job), 3),
                 "result": None if job.outcome is None else _result(job.id, job.outcome),
             }
-            return JobAnswer.model_validate(told)
+            return JobAnswer.model_validate(fields)
 
     def _waiting(self) -> list[Job]:
         return [job for job in self._open if job.state == "waiting"]

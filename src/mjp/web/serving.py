@@ -5,15 +5,16 @@ import signal
 import socket
 import sys
 from types import FrameType
+from typing import cast
 
 import uvicorn
+from fastapi import FastAPI
 
 from mjp.core.errors import ConfigError
 from mjp.core.team import choose_device
 from mjp.web.app import create_app
 from mjp.web.config import ServeOptions
 from mjp.web.guard import EVERYWHERE, LOOPBACK
-from mjp.web.jobs import Jobs
 from mjp.web.models import Models
 
 GRACE_SECONDS = 2
@@ -35,31 +36,22 @@ def serve(options: ServeOptions) -> None:
             limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
-        jobs: Jobs = app.state.server.jobs
-        _Server(config, jobs, _address(options.host, listener)).run(sockets=[listener])
+        print(_address(options.host, listener), flush=True)
+        print("mjp: serving; stop it with Ctrl-C", file=sys.stderr, flush=True)
+        _Server(config).run(sockets=[listener])
     print("mjp: stopped", file=sys.stderr, flush=True)
-    if not jobs.close(0):
+    if not app.state.server.jobs.close(0):
         # An attack is deep in linear algebra; Python would wait for it, or trip over it.
         sys.stdout.flush()
         os._exit(0)
 
 
 class _Server(uvicorn.Server):
-    """Says where it is once it can be reached, and cancels attacks as soon as it is to stop."""
-
-    def __init__(self, config: uvicorn.Config, jobs: Jobs, address: str) -> None:
-        super().__init__(config)
-        self._jobs = jobs
-        self._address = address
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        print(self._address, flush=True)
-        print("mjp: serving; stop it with Ctrl-C", file=sys.stderr, flush=True)
+    """Cancels attacks as soon as it is to stop."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """As uvicorn does, but the signal is not raised again: it did what it was for."""
-        self._jobs.closing = True
+        cast(FastAPI, self.config.app).state.server.jobs.closing = True
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
