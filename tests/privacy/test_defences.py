@@ -486,12 +486,6 @@ def test_exact_zero_rows_of_mjp_stay_exact_zeros(text):
     assert (table[~masked] != 0).any(dim=1).all()
 
 
-def test_noise_covers_the_zero_rows():
-    public = wrapped()
-    update, _ = masked_update(public)
-    assert (processed("noise=1e-6", public, update).gradients[TABLE] != 0).all()
-
-
 def test_clipping_scales_everything_by_one_factor():
     public = plain()
     update = sharing.share(public, *client())
@@ -519,12 +513,6 @@ def test_pruning_keeps_the_largest_entries_of_each_tensor(share):
         assert torch.equal(kept[~away], one[~away])
         if away.any() and not away.all():
             assert one[away].abs().max() <= one[~away].abs().min()
-
-
-def test_pruning_ties_takes_no_more_than_its_share():
-    public = plain()
-    update = SharedUpdate({TABLE: torch.ones(1, 9, 48)})
-    assert (processed("prune=0.25", public, update).gradients[TABLE] == 0).sum() == 108
 
 
 @pytest.mark.parametrize(
