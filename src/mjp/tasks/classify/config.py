@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from mjp.core.configuration import check_count, check_ratio
 from mjp.core.errors import ConfigError
@@ -88,7 +88,7 @@ class ClassifyConfig(TaskConfig):
 
         return ClassifyTask(self)
 
-    def with_variant(self, variant: str) -> Self:
+    def with_variant(self, variant: str) -> "ClassifyConfig":
         """Ratio, probability and shape stay the recipe's where the variant shuffles a part."""
         if variant not in VARIANTS:
             raise ConfigError(f"there is no variant {variant!r}; there is {', '.join(VARIANTS)}")
