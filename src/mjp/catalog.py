@@ -15,6 +15,7 @@ PLUGINS = (
     "mjp.demo",
     "mjp.train",
     "mjp.tasks.classify",
+    "mjp.tasks.pixels",
     "mjp.evaluate",
     "mjp.privacy",
     "mjp.study",

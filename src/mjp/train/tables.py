@@ -31,8 +31,10 @@ def _outcomes(records: Sequence[Record]) -> Joined:
         epoch = _last(some, "train epoch")
         whole = [r for r in some if r.kind == "train timing" and "epoch" not in r.conditions]
         values: dict[str, Scalar] = {"epochs": sum(r.kind == "train epoch" for r in some)}
-        if epoch is not None:
-            values["last_top1"] = epoch.values.get("val_top1")
+        measured = {} if epoch is None else epoch.values
+        first = next((name for name in measured if name.startswith("val_")), None)
+        if first is not None:
+            values[first.replace("val_", "last_", 1)] = measured[first]
         values |= {} if end is None else end.values
         values |= {} if not whole else whole[-1].values
         sources = (start, epoch, end, *whole[-1:])
@@ -72,6 +74,19 @@ def _epochs(record: Record) -> Scalar:
     return f"{record.values['epochs']} of {text_of(record.conditions, 'run.epochs') or '?'}"
 
 
+def _best(record: Record) -> Scalar:
+    """What a task other than classification chooses its best model by."""
+    found = {name: number(record.values, name) for name in record.values}
+    return next(
+        (
+            f"{name.removeprefix('best_')} {value:.4g}"
+            for name, value in found.items()
+            if name.startswith("best_") and name not in ("best_epoch", "best_top1") and value
+        ),
+        "",
+    )
+
+
 def _time(record: Record) -> Scalar:
     return clock(number(record.values, "seconds"))
 
@@ -86,8 +101,9 @@ OUTCOMES = Table(
         Column("Data", _data, numeric=False),
         Column("MJP", _mjp, numeric=False),
         Column("Epochs", _epochs),
-        Column("Last top-1, %", "last_top1"),
-        Column("Best top-1, %", "best_top1"),
+        Column("Last top-1, %", "last_top1", optional=True),
+        Column("Best top-1, %", "best_top1", optional=True),
+        Column("Best", _best, optional=True),
         Column("Time", _time),
     ),
     join=_outcomes,
