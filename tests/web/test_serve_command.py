@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from mjp.cli import main
-from mjp.web.config import ServeOptions
 
 
 def run(capsys, *arguments: str):
@@ -76,10 +75,3 @@ def test_what_cannot_work_is_told_before_anything_is_served(capsys, arguments, w
     code, err = run(capsys, *arguments)
     assert code == 2
     assert words in err
-
-
-def test_the_flags_are_the_limits():
-    options = ServeOptions(upload_megabytes=2.5, megapixels=0.5, minutes=2, waiting=0)
-    assert options.upload_bytes == 2_500_000
-    assert options.pixels == 500_000
-    assert options.idle_seconds == 120
