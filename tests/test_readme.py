@@ -12,6 +12,7 @@ from mjp.catalog import verbs
 from mjp.data.archives import ParquetSource
 from mjp.data.source import FolderSource
 from mjp.parsing import parse
+from mjp.privacy.defence_parts import PARTS
 from mjp.study import StudyOptions, jobs_of, read_study
 from tests.data.pictures import write_folder
 
@@ -68,6 +69,10 @@ def test_the_python_blocks_of_the_documentation_run(page, tmp_path, monkeypatch)
     if page == "audit":
         assert given["result"].applies
         assert (tmp_path / "runs" / "update.safetensors").is_file()
+    if page == "extending":
+        del PARTS["signs"]
+        assert (tmp_path / "runs" / "brightness" / "final" / "model.safetensors").is_file()
+        assert given["sent"].defence == "signs=0.01+fp16"
     if page == "method":
         assert given["model"].position_grid().rows == 24
         assert type(given["same"]).__name__ == "MJPVisionTransformer"
