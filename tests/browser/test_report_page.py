@@ -46,12 +46,12 @@ def test_contents_are_open_on_a_desk_and_folded_on_a_phone(open_page, address):
 def test_tables_are_sorted_by_mouse_and_by_keyboard(open_page, address):
     page = open_page(address)
     table = page.locator("#evaluation-1 table", has_text="Under a jigsaw")
-    column = "td:nth-child(4)"
+    column = "td:nth-child(5)"
 
     def values():
         return [float(one.split()[0]) for one in table.locator(column).all_inner_texts()]
 
-    head = table.locator("thead th").nth(3)
+    head = table.locator("thead th").nth(4)
     head.get_by_role("button").click()
     assert values() == sorted(values())
     assert head.get_attribute("aria-sort") == "ascending"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mjp.core.records import ENVIRONMENT, Record
+from mjp.core.records import Record
 from mjp.report.style import RAMP, legend_below, look, shortened, styled, write
 from mjp.report.table import differences, number, split, text_of
 
@@ -51,13 +51,9 @@ Point = tuple[float, float, float, float]
 
 def _evaluations(records: Sequence[Record]) -> dict[str, list[Record]]:
     """The records by model, and by what else was not the same of two evaluations of one model."""
-    apart = {"ratio", "draws", *ENVIRONMENT}
     groups: dict[str, list[Record]] = {}
     for some in split(records, "model"):
-        bare = [
-            Record("", {n: v for n, v in r.conditions.items() if n not in apart}, {}) for r in some
-        ]
-        for record, text in zip(some, differences(bare), strict=True):
+        for record, text in zip(some, differences(some, besides=("ratio", "draws")), strict=True):
             told = record.conditions
             label = f"{told.get('model')} ({told.get('jigsaw')})"
             groups.setdefault(f"{label}, {text}" if text else label, []).append(record)

@@ -1,6 +1,7 @@
 """`Folder`: what a command left, read back record by record, whole or half-written."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,8 +43,8 @@ class Folder:
 
     name: str
     path: Path
-    entries: tuple[Entry, ...]
-    problems: tuple[str, ...] = ()
+    entries: list[Entry]
+    problems: list[str]
     replaced: int = 0
 
     @property
@@ -58,30 +59,21 @@ def find_folders(paths: Iterable[Path], sections: Sequence[Section] = ()) -> lis
         sections: say what is unfinished.
     """
     folders: dict[Path, Folder] = {}
-    for path in paths:
-        path = path.expanduser()
-        files = [path] if path.is_file() else sorted(_record_files(path))
-        for file in files:
-            if file.resolve() not in folders:
-                folders[file.resolve()] = _read(file, _name(file, path), sections)
-        if not files:
+    for path in map(Path.expanduser, paths):
+        inside = (file.relative_to(path) for file in sorted(path.rglob(RECORDS)))
+        files = [path / file for file in inside if not any(p.startswith(".") for p in file.parts)]
+        if path.is_file():
+            folders[path.resolve()] = _read(path, path.resolve().parent.name, sections)
+        elif not files:
             reason = "holds no records" if path.is_dir() else "does not exist"
             problem = f"{path} {reason}: nothing was measured there, or it is another folder."
-            folders[path.resolve()] = Folder(path.name or str(path), path, (), (problem,))
-    return _with_labels_of_one_model(list(folders.values()))
-
-
-def _record_files(folder: Path) -> Iterator[Path]:
-    for file in folder.rglob(RECORDS):
-        if not any(part.startswith(".") for part in file.relative_to(folder).parts):
-            yield file
-
-
-def _name(file: Path, given: Path) -> str:
-    """The folder, from the one that was given on."""
-    if given.is_file():
-        return file.resolve().parent.name
-    return (Path(given.resolve().name) / file.parent.relative_to(given)).as_posix()
+            folders[path.resolve()] = Folder(path.name or str(path), path, [], [problem])
+        for file in files:
+            if file.resolve() not in folders:
+                name = Path(path.resolve().name) / file.parent.relative_to(path)
+                folders[file.resolve()] = _read(file, name.as_posix(), sections)
+    _label_models_apart(folders.values())
+    return list(folders.values())
 
 
 def _read(file: Path, name: str, sections: Sequence[Section]) -> Folder:
@@ -93,15 +85,13 @@ def _read(file: Path, name: str, sections: Sequence[Section]) -> Folder:
     count = 0
     try:
         for line in read_lines(file):
-            if line.record is None:
+            record = line.record
+            if record is None:
                 broken.append(str(line.number))
-            elif line.record.kind not in LEFT_ASIDE:
-                record, key = line.record, line.record.key()
+            elif record.kind not in LEFT_ASIDE:
                 count += 1
-                latest.pop(key, None)
-                conditions = {**record.conditions, FOLDER: name}
-                record = Record(record.kind, conditions, record.values)
-                latest[key] = Entry(record, shown, line.number, line.text)
+                labelled = replace(record, conditions={**record.conditions, FOLDER: name})
+                latest[record.key()] = Entry(labelled, shown, line.number, line.text)
     except OSError as error:
         problems.append(f"{shown} cannot be read: {error.strerror}.")
     if broken:
@@ -113,46 +103,39 @@ def _read(file: Path, name: str, sections: Sequence[Section]) -> Folder:
             f"{name} holds no result yet: its command runs, or was interrupted; then go on with "
             "the same command and --resume."
         )
-    records = [entry.record for entry in latest.values()]
+    folder = Folder(name, file.parent, list(latest.values()), problems, count - len(latest))
     for section in sections:
-        problem = section.check(records) if section.check else ""
-        if problem:
+        if section.check and (problem := section.check(folder.records)):
             problems.append(f"{name}: {problem}".replace("{path}", str(file.parent)))
-    return Folder(name, file.parent, tuple(latest.values()), tuple(problems), count - len(latest))
+    return folder
 
 
-def _with_labels_of_one_model(folders: list[Folder]) -> list[Folder]:
-    """The folders with labels that mean one model each, among measurements of a kind on a set."""
-    homes: dict[tuple[str, ...], dict[str, set[str]]] = {}
+def _label_models_apart(folders: Iterable[Folder]) -> None:
+    """Adds the folder to a label that means several models, in measurements of a kind on a set."""
+    homes: dict[tuple[str, ...], list[tuple[str, str]]] = defaultdict(list)
     for folder in folders:
         for record in folder.records:
             if weights := record.conditions.get("weights"):
-                homes.setdefault(_label(record), {}).setdefault(str(weights), set()).add(
-                    folder.name
-                )
+                homes[_label(record, "model")].append((str(weights), folder.name))
     twice = {
         label
-        for label, weights in homes.items()
-        if len(weights) > 1 and len(set().union(*weights.values())) > 1
+        for label, pairs in homes.items()
+        if all(len(set(side)) > 1 for side in zip(*pairs, strict=True))
     }
-
-    def renamed(entry: Entry, name: str) -> Entry:
-        record = entry.record
-        labels = {
-            of: f"{record.conditions[of]} ({name})"
-            for of in ("model", "than")
-            if of in record.conditions and _label(record, of) in twice
-        }
-        record = Record(record.kind, {**record.conditions, **labels}, record.values)
-        return replace(entry, record=record) if labels else entry
-
-    return [
-        replace(folder, entries=tuple(renamed(entry, folder.name) for entry in folder.entries))
-        for folder in folders
-    ]
+    for folder in folders:
+        for place, entry in enumerate(folder.entries):
+            record = entry.record
+            labels = {
+                of: f"{record.conditions[of]} ({folder.name})"
+                for of in ("model", "than")
+                if of in record.conditions and _label(record, of) in twice
+            }
+            if labels:
+                renamed = replace(record, conditions={**record.conditions, **labels})
+                folder.entries[place] = replace(entry, record=renamed)
 
 
-def _label(record: Record, of: str = "model") -> tuple[str, ...]:
+def _label(record: Record, of: str) -> tuple[str, ...]:
     """What kind of measurement, on which data, of a model that is called what."""
     told = record.conditions
     return record.kind.split(" ")[0], str(told.get("data")), str(told.get(of))

@@ -1,4 +1,4 @@
-"""`Table`: the columns of one kind of record, declared once, for terminal, HTML and Markdown.
+"""`Table`: the columns of one kind of record, declared once, for the terminal and for pages.
 
 A plug-in declares its `Section`s beside its verbs; commands print their tables, and the report
 shows them with their figures. Nothing here imports torch.
@@ -7,7 +7,7 @@ shows them with their figures. Nothing here imports torch.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -110,11 +110,6 @@ class FilledTable:
     folded: bool = False
 
     @property
-    def has_sources(self) -> bool:
-        """Whether any row tells its records."""
-        return any(row.records for row in self.rows)
-
-    @property
     def groups(self) -> dict[str, list[Row]]:
         """The rows by their headings."""
         groups: dict[str, list[Row]] = {}
@@ -159,32 +154,30 @@ class Table:
         if not rows:
             return None
         shown = [record for record, _ in rows]
-        cells = [[column.cell(record) for column in self.columns] for record in shown]
         columns = self.columns
-        if any(apart := self._told_apart(shown, cells)):
-            columns = (*columns, Column("Differs in", "", numeric=False))
-            cells = [[*row, text] for row, text in zip(cells, apart, strict=True)]
-        kept = [
-            place
-            for place, column in enumerate(columns)
-            if not column.optional or any(row[place] not in ("", MISSING) for row in cells)
-        ]
-        badge = next((p for p, column in enumerate(columns) if column.look == "badge"), None)
+        if any((apart := self._tell_apart(shown)).values()):
+            last = Column("Differs in", lambda record: apart[id(record)], numeric=False)
+            columns = (*columns, last)
+        columns = tuple(
+            column
+            for column in columns
+            if not column.optional or {column.cell(record) for record in shown} - {"", MISSING}
+        )
         return FilledTable(
             filled_in(self.title, shown[0]),
-            tuple(columns[place] for place in kept),
+            columns,
             tuple(
                 Row(
-                    tuple(row[place] for place in kept),
+                    tuple(column.cell(record) for column in columns),
                     sources,
-                    tuple(columns[place].share(record) for place in kept),
-                    "" if not self.group else str(look_up(record, self.group)),
+                    tuple(column.share(record) for column in columns),
+                    str(look_up(record, self.group)) if self.group else "",
                     bool(self.counts) and look_up(record, self.counts) is False,
-                    "" if badge is None else row[badge],
+                    next((c.cell(record) for c in columns if c.look == "badge"), ""),
                 )
-                for row, (record, sources) in zip(cells, rows, strict=True)
+                for record, sources in rows
             ),
-            " ".join(filter(None, [self.note, *(columns[place].note for place in kept)])),
+            " ".join(filter(None, [self.note, *(column.note for column in columns)])),
             len(rows) >= self.folded_from,
         )
 
@@ -205,18 +198,17 @@ class Table:
             return list(self.join(records))
         return [(record, (record,)) for record in records if record.kind == self.kind]
 
-    def _told_apart(self, records: list[Record], cells: list[list[str]]) -> list[str]:
-        """For rows that look like measurements of the same, the conditions that differ."""
-        alike: dict[tuple[str, ...], list[int]] = {}
-        for place, (record, row) in enumerate(zip(records, cells, strict=True)):
-            told = zip(self.columns, row, strict=True)
-            key = tuple(cell for column, cell in told if column.identifies(record))
-            alike.setdefault((str(look_up(record, self.group)), *key), []).append(place)
-        texts = [""] * len(records)
-        for places in alike.values():
-            for place, text in zip(places, differences([records[p] for p in places]), strict=True):
-                texts[place] = text
-        return texts
+    def _tell_apart(self, records: list[Record]) -> dict[int, str]:
+        """For rows that look like measurements of the same, the conditions that differ, by id."""
+        alike: dict[tuple[Scalar, ...], list[Record]] = {}
+        for record in records:
+            told = [column.cell(record) for column in self.columns if column.identifies(record)]
+            alike.setdefault((look_up(record, self.group), *told), []).append(record)
+        return {
+            id(record): text
+            for same in alike.values()
+            for record, text in zip(same, differences(same), strict=True)
+        }
 
 
 @dataclass(frozen=True)
@@ -272,7 +264,7 @@ class Section:
     chapter: str
     title: str
     tables: tuple[Table, ...] = ()
-    figures: tuple[Figure, ...] = field(default=())
+    figures: tuple[Figure, ...] = ()
     intro: str = ""
     per: str = ""
     files: tuple[FigureFile, ...] = ()
@@ -295,13 +287,14 @@ def split(records: Sequence[Record], condition: str) -> list[list[Record]]:
     return list(parts.values())
 
 
-def differences(records: Sequence[Record]) -> list[str]:
-    """For each record, those of its conditions that are not the same in all."""
+def differences(records: Sequence[Record], besides: Iterable[str] = ()) -> list[str]:
+    """For each record, those of its conditions, besides these, that are not the same in all."""
     names = dict.fromkeys(name for record in records for name in record.conditions)
+    apart = ENVIRONMENT.union(besides)
     differing = [
         name
         for name in names
-        if name not in ENVIRONMENT and len({str(r.conditions.get(name)) for r in records}) > 1
+        if name not in apart and len({str(r.conditions.get(name)) for r in records}) > 1
     ]
     return [
         "; ".join(
@@ -366,31 +359,19 @@ def format_scalar(value: Scalar, digits: int | None = 2, signed: bool = False) -
 def to_terminal(table: FilledTable) -> TerminalTable:
     """The table for a console, without its wide columns; what repeats in the first stands once."""
     result = TerminalTable(title=escape(table.title), box=box.SIMPLE_HEAD, caption=table.note)
-    columns, rows = _ungrouped(table)
-    kept = [place for place, column in enumerate(columns) if column.look != "wide"]
-    for column in (columns[place] for place in kept):
-        justify: Literal["right", "left"] = "right" if column.numeric else "left"
-        result.add_column(escape(column.title), justify=justify, overflow="fold")
+    is_grouped = any(row.group for row in table.rows)
+    if is_grouped:
+        result.add_column()
+    for column in table.columns:
+        if column.look != "wide":
+            justify: Literal["right", "left"] = "right" if column.numeric else "left"
+            result.add_column(escape(column.title), justify=justify, overflow="fold")
     before = None
-    for cells in rows:
-        first, *others = (escape(cells[place]) for place in kept)
+    for row in table.rows:
+        pairs = zip(table.columns, row.cells, strict=True)
+        cells = [row.group] if is_grouped else []
+        cells += [cell for column, cell in pairs if column.look != "wide"]
+        first, *others = map(escape, cells)
         result.add_row("" if first == before else first, *others)
         before = first
     return result
-
-
-def to_markdown(table: FilledTable) -> str:
-    """The table for a document."""
-    columns, rows = _ungrouped(table)
-    heads = [column.title for column in columns]
-    lines = [heads, ["--:" if column.numeric else "---" for column in columns], *rows]
-    escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
-    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
-
-
-def _ungrouped(table: FilledTable) -> tuple[tuple[Column, ...], list[tuple[str, ...]]]:
-    """Columns and cells, the headings of groups in a column of their own."""
-    if set(table.groups) <= {""}:
-        return table.columns, [row.cells for row in table.rows]
-    heading = Column("", "", numeric=False)
-    return (heading, *table.columns), [(row.group, *row.cells) for row in table.rows]

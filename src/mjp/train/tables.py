@@ -25,32 +25,26 @@ def _last(records: Sequence[Record], kind: str) -> Record | None:
 def _outcomes(records: Sequence[Record]) -> Joined:
     """For each folder that was trained in: its recipe, and what came out."""
     for some in split(records, "folder"):
-        start, end = _last(some, "train start"), _last(some, "train end")
+        start, epoch, end = (_last(some, f"train {what}") for what in ("start", "epoch", "end"))
         if start is None:
             continue
-        epoch = _last(some, "train epoch")
-        whole = [r for r in some if r.kind == "train timing" and "epoch" not in r.conditions]
+        whole = _last([r for r in some if "epoch" not in r.conditions], "train timing")
+        sources = [record for record in (start, epoch, end, whole) if record is not None]
         values: dict[str, Scalar] = {"epochs": sum(r.kind == "train epoch" for r in some)}
         measured = {} if epoch is None else epoch.values
-        first = next((name for name in measured if name.startswith("val_")), None)
-        if first is not None:
-            values[first.replace("val_", "last_", 1)] = measured[first]
-        values |= {} if end is None else end.values
-        values |= {} if not whole else whole[-1].values
-        sources = (start, epoch, end, *whole[-1:])
-        row = Record("train start", start.conditions, values)
-        yield row, tuple(record for record in sources if record is not None)
+        metric = next((name for name in measured if name.startswith("val_")), None)
+        if metric is not None:
+            values[metric.replace("val_", "last_", 1)] = measured[metric]
+        for record in (end, whole):
+            values |= record.values if record is not None else {}
+        yield Record("train start", start.conditions, values), tuple(sources)
 
 
 def _settings(records: Sequence[Record]) -> Joined:
     """For each folder, the settings that are not the same in all."""
     starts = [_last(some, "train start") for some in split(records, "folder")]
     known = [start for start in starts if start is not None]
-    bare = [
-        Record("", {n: v for n, v in start.conditions.items() if n != "folder"}, {})
-        for start in known
-    ]
-    for start, text in zip(known, differences(bare), strict=True):
+    for start, text in zip(known, differences(known, besides=("folder",)), strict=True):
         if text:
             yield Record("train start", {**start.conditions, "settings": text}, {}), (start,)
 
@@ -87,10 +81,6 @@ def _best(record: Record) -> Scalar:
     )
 
 
-def _time(record: Record) -> Scalar:
-    return clock(number(record.values, "seconds"))
-
-
 RUN = Column("Run", "folder", numeric=False)
 OUTCOMES = Table(
     "train start",
@@ -104,7 +94,7 @@ OUTCOMES = Table(
         Column("Last top-1, %", "last_top1", optional=True),
         Column("Best top-1, %", "best_top1", optional=True),
         Column("Best", _best, optional=True),
-        Column("Time", _time),
+        Column("Time", lambda record: clock(number(record.values, "seconds"))),
     ),
     join=_outcomes,
 )
