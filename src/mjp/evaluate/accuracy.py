@@ -15,12 +15,13 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from mjp.core.display import Advance
 from mjp.core.records import Record, Scalar
 from mjp.core.seeds import generator_for
 from mjp.core.statistics import estimates
 from mjp.data.decoding import BLOCK, Block
 from mjp.evaluate.config import EvalAccuracyOptions
-from mjp.evaluate.evaluation import Advance, Evaluation, Rows, finish
+from mjp.evaluate.evaluation import Evaluation, Rows, finish
 from mjp.evaluate.tables import EVALUATION
 from mjp.jigsaw import JigsawPlan, sample_plan
 from mjp.models.facts import class_outputs

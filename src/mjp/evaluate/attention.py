@@ -163,20 +163,15 @@ def last_attention(model: Any) -> Any:
 
 def _record(subject: Subject, where: Path, name: str, maps: AttentionMaps) -> Record:
     heads = maps.heads[0]
-    conditions: dict[str, Scalar] = {
-        **subject.facts(),
-        "data": str(where),
-        "image": name,
-        "query": maps.query,
-    }
+    more = {"data": str(where), "image": name, "query": maps.query}
+    seen = enumerate(maps.spread()[0].tolist(), 1)
     values: dict[str, Scalar] = {
         "heads": heads.shape[0],
         "patches": heads[0].numel(),
         "attention_on_patches": float(heads.sum(dim=(1, 2)).mean()),
+        **{f"patches_seen_by_head_{number}": spread for number, spread in seen},
     }
-    for number, spread in enumerate(maps.spread()[0].tolist(), 1):
-        values[f"patches_seen_by_head_{number}"] = spread
-    return Record("probe attention", conditions, values)
+    return Record("probe attention", {**subject.facts(), **more}, values)
 
 
 def _pictures(where: Path) -> list[Path]:

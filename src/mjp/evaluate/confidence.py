@@ -12,6 +12,7 @@ from jaxtyping import Float, Int64
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import Tensor
 
+from mjp.core.display import Advance
 from mjp.core.errors import DataError
 from mjp.core.records import Record, Scalar
 from mjp.core.seeds import seed_for
@@ -20,7 +21,7 @@ from mjp.data.decoding import BLOCK, Block
 from mjp.data.opening import open_images
 from mjp.data.source import Source, of_classes
 from mjp.evaluate.config import EvalNaturalOptions, EvalOutliersOptions
-from mjp.evaluate.evaluation import Advance, Evaluation, Rows, finish
+from mjp.evaluate.evaluation import Evaluation, Rows, finish
 from mjp.evaluate.tables import FOOLING, UNKNOWN
 from mjp.models.facts import class_outputs, imagenet_synsets
 from mjp.models.subject import Subject

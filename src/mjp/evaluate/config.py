@@ -46,12 +46,8 @@ class EvaluationOptions(ModelOptions):
     """Folder for records and figures."""
 
     def __post_init__(self) -> None:
-        for name, value, least in (
-            ("batch", self.batch, 1),
-            ("workers", self.workers, 0),
-            ("images", self.images, 1),
-        ):
-            if value is not None:
+        for name, least in (("batch", 1), ("workers", 0), ("images", 1)):
+            if (value := getattr(self, name)) is not None:
                 check_count(name, value, least)
         check_crop(self.crop)
 

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
+from mjp.core.display import Advance
 from mjp.core.errors import ConfigError, DataError
 from mjp.core.records import Record, Scalar
 from mjp.core.statistics import Estimate, estimates
@@ -26,7 +27,7 @@ from mjp.data.corruptions import (
 from mjp.data.decoding import BLOCK, Block, View
 from mjp.data.source import FolderSource, Source
 from mjp.evaluate.config import EvalCorruptionsOptions
-from mjp.evaluate.evaluation import Advance, Evaluation, finish
+from mjp.evaluate.evaluation import Evaluation, finish
 from mjp.evaluate.tables import CORRUPTED
 from mjp.models.facts import class_outputs
 from mjp.models.subject import Subject, by_view
@@ -60,12 +61,8 @@ def run_corruptions(options: EvalCorruptionsOptions) -> None:
         options = replace(options, crop=1.0)  # Its files are cropped already.
     with Evaluation.open(options) as evaluation:
         run = evaluation.run
-        if prepared:
-            clean, sources = None, _prepared_sources(names, prepared, evaluation)
-        else:
-            clean = evaluation.open_source()
-            _check_sizes(clean, evaluation)
-            sources = {name: [clean] for name in (CLEAN, *names)}
+        clean = None if prepared else evaluation.open_source()
+        sources = _sources(evaluation, names, clean, prepared)
         conditions = _conditions(evaluation, clean)
         outcomes: dict[str, dict[str, Outcome]] = {label: {} for label in conditions}
         records = []
@@ -153,33 +150,31 @@ def _names(options: EvalCorruptionsOptions) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*names, *(EXTRA_CORRUPTIONS if options.extra else ()))))
 
 
-def _prepared_sources(
-    names: Sequence[str],
-    folders: Mapping[str, list[Path]],
+def _sources(
     evaluation: Evaluation[EvalCorruptionsOptions],
+    names: Sequence[str],
+    clean: Source | None,
+    prepared: Mapping[str, list[Path]],
 ) -> dict[str, list[Source]]:
-    """The files of each corruption, severity by severity."""
-    options = evaluation.options
-    if options.keep is not None:
-        raise ConfigError(f"{options.data} holds corrupted images already; leave out --keep")
-    if missing := [name for name in names if name not in folders]:
+    """What each corruption is measured on: clean images, which it is made of, or else its files,
+    severity by severity."""
+    data, keep = evaluation.options.data, evaluation.options.keep
+    if clean is not None:
+        views = by_view(evaluation.subjects)
+        if keep is not None and len(views) > 1:
+            raise ConfigError("--keep writes images of one size; evaluate models of one size")
+        for view in views:  # Raises where its images are too small.
+            CorruptingDecoder(clean, view, names[0], evaluation.run.seed, keep=keep)
+        return {name: [clean] for name in (CLEAN, *names)}
+    if keep is not None:
+        raise ConfigError(f"{data} holds corrupted images already; leave out --keep")
+    if missing := [name for name in names if name not in prepared]:
         raise DataError(
-            f"{options.data} lacks {', '.join(missing)}; choose among what is there with "
-            f"--corruptions {' '.join(folders)}"
+            f"{data} lacks {', '.join(missing)}; choose among what is there with "
+            f"--corruptions {' '.join(prepared)}"
         )
-    return {
-        name: [evaluation.some_of(FolderSource(folder)) for folder in folders[name]]
-        for name in names
-    }
-
-
-def _check_sizes(source: Source, evaluation: Evaluation[EvalCorruptionsOptions]) -> None:
-    """Raises where the images that models are shown cannot be corrupted, or not be kept."""
-    views, keep = by_view(evaluation.subjects), evaluation.options.keep
-    if keep is not None and len(views) > 1:
-        raise ConfigError("--keep writes images of one size; evaluate models of one size")
-    for view in views:
-        CorruptingDecoder(source, view, CORRUPTIONS[0], evaluation.run.seed, keep=keep)
+    opened = {name: map(FolderSource, prepared[name]) for name in names}
+    return {name: [*map(evaluation.some_of, each)] for name, each in opened.items()}
 
 
 def _conditions(
@@ -238,6 +233,7 @@ def _measure(
     """What some of the models get wrong; the corruption is made of the images, or in them."""
     options, corrupts = evaluation.options, made and name != CLEAN
     versions = len(SEVERITIES) if corrupts else 1
+    missing = [subject for subject in evaluation.subjects if subject.label in labels]
     outcomes = {label: Outcome() for label in labels}
     for source in sources if labels else ():
 
@@ -250,15 +246,12 @@ def _measure(
             outputs = outputs.to(evaluation.run.device)
             return ErrorScorer(subject, versions, outputs, batch, options.among == "data")
 
-        missing = [subject for subject in evaluation.subjects if subject.label in labels]
-        what = name.replace("_", " ")
-        for subject, rows in evaluation.measure(
-            source, what, scorer, decoder if corrupts else None, missing
-        ):
+        decode = decoder if corrupts else None
+        scored = evaluation.measure(source, name.replace("_", " "), scorer, decode, missing)
+        for subject, rows in scored:
             before = outcomes[subject.label]
-            outcomes[subject.label] = Outcome(
-                (*before.wrong, *rows.read().T), before.unreadable + rows.unreadable
-            )
+            wrong, unreadable = rows.read().T, before.unreadable + rows.unreadable
+            outcomes[subject.label] = Outcome((*before.wrong, *wrong), unreadable)
     return outcomes
 
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mjp.core.display import results
+from mjp.core.display import Advance, results
 from mjp.core.errors import DataError
 from mjp.core.records import Record, Scalar, count_lines
 from mjp.core.run import Run
@@ -30,9 +30,6 @@ from mjp.report.table import Section, to_terminal
 
 UNREADABLE = "unreadable.txt"
 """Lists the images that were left out, a line each."""
-
-Advance = Callable[[int], None]
-"""Takes on how many images a model has run since."""
 
 
 @runtime_checkable
