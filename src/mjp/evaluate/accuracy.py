@@ -15,13 +15,12 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from mjp.core.display import Advance
 from mjp.core.records import Record, Scalar
 from mjp.core.seeds import generator_for
 from mjp.core.statistics import estimates
 from mjp.data.decoding import BLOCK, Block
 from mjp.evaluate.config import EvalAccuracyOptions
-from mjp.evaluate.evaluation import Evaluation, Rows, finish
+from mjp.evaluate.evaluation import Evaluation, Progress, Rows, finish
 from mjp.evaluate.tables import EVALUATION
 from mjp.jigsaw import JigsawPlan, sample_plan
 from mjp.models.facts import class_outputs
@@ -85,7 +84,7 @@ class JigsawScorer:
     def passes(self) -> int:
         return images_shown(self.options)
 
-    def score(self, block: Block, advance: Advance) -> Float[Tensor, "batch columns"]:
+    def score(self, block: Block, advance: Progress) -> Float[Tensor, "batch columns"]:
         """Runs the model on a block of images and on their jigsaws."""
         plans = self._plans(block)
         labels = block.labels if self.options.among == "data" else self.outputs[block.labels]
@@ -115,7 +114,7 @@ class JigsawScorer:
         images: Tensor,
         labels: Int64[Tensor, " batch"],
         plans: list[JigsawPlan],
-        advance: Advance,
+        advance: Progress,
     ) -> Float[Tensor, "batch columns"]:
         columns: list[Tensor] = []
         for plan in (None, *plans):

@@ -12,7 +12,6 @@ from jaxtyping import Float, Int64
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import Tensor
 
-from mjp.core.display import Advance
 from mjp.core.errors import DataError
 from mjp.core.records import Record, Scalar
 from mjp.core.seeds import seed_for
@@ -21,7 +20,7 @@ from mjp.data.decoding import BLOCK, Block
 from mjp.data.opening import open_images
 from mjp.data.source import Source, of_classes
 from mjp.evaluate.config import EvalNaturalOptions, EvalOutliersOptions
-from mjp.evaluate.evaluation import Evaluation, Rows, finish
+from mjp.evaluate.evaluation import Evaluation, Progress, Rows, finish
 from mjp.evaluate.tables import FOOLING, UNKNOWN
 from mjp.models.facts import class_outputs, imagenet_synsets
 from mjp.models.subject import Subject
@@ -133,7 +132,7 @@ class ConfidenceScorer:
     columns: int = 2
     passes: int = 1
 
-    def score(self, block: Block, advance: Advance) -> Float[Tensor, "batch columns"]:
+    def score(self, block: Block, advance: Progress) -> Float[Tensor, "batch columns"]:
         """Runs the model on a block of images."""
         logits = self.subject.logits(block.images, self.batch, advance)
         confidence, best = logits[:, self.outputs].double().softmax(dim=1).max(dim=1)

@@ -12,7 +12,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
-from mjp.core.display import Advance
 from mjp.core.errors import ConfigError, DataError
 from mjp.core.records import Record, Scalar
 from mjp.core.statistics import Estimate, estimates
@@ -27,7 +26,7 @@ from mjp.data.corruptions import (
 from mjp.data.decoding import BLOCK, Block, View
 from mjp.data.source import FolderSource, Source
 from mjp.evaluate.config import EvalCorruptionsOptions
-from mjp.evaluate.evaluation import Evaluation, finish
+from mjp.evaluate.evaluation import Evaluation, Progress, finish
 from mjp.evaluate.tables import CORRUPTED
 from mjp.models.facts import class_outputs
 from mjp.models.subject import Subject, by_view
@@ -212,7 +211,7 @@ class ErrorScorer:
     def passes(self) -> int:
         return self.columns
 
-    def score(self, block: Block, advance: Advance) -> Float[Tensor, "batch columns"]:
+    def score(self, block: Block, advance: Progress) -> Float[Tensor, "batch columns"]:
         """Runs the model on all versions of a block's images."""
         images = block.images if block.images.dim() == 5 else block.images[:, None]
         labels = block.labels if self.among_data else self.outputs[block.labels]

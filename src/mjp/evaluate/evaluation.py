@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mjp.core.display import Advance, results
+from mjp.core.display import results
 from mjp.core.errors import DataError
 from mjp.core.records import Record, Scalar, count_lines
 from mjp.core.run import Run
@@ -32,6 +32,10 @@ UNREADABLE = "unreadable.txt"
 """Lists the images that were left out, a line each."""
 
 
+Progress = Callable[[int], None]
+"""Takes on how many images a model has run since."""
+
+
 @runtime_checkable
 class Scorer(Protocol):
     """Runs a model on images and gives each of them a row of numbers."""
@@ -44,7 +48,7 @@ class Scorer(Protocol):
     def passes(self) -> int:
         """How often the model runs on each image."""
 
-    def score(self, block: Block, advance: Advance) -> Float[Tensor, "batch columns"]:
+    def score(self, block: Block, advance: Progress) -> Float[Tensor, "batch columns"]:
         """The rows of a block of images; on the device, without waiting for it."""
 
 
@@ -72,7 +76,7 @@ class Rows:
 
 @torch.inference_mode()
 def gather(
-    scorers: Sequence[Scorer], blocks: Iterable[Block], images: int, team: Team, advance: Advance
+    scorers: Sequence[Scorer], blocks: Iterable[Block], images: int, team: Team, advance: Progress
 ) -> list[Rows]:
     """Shows every block to every scorer; the rows of each, over all processes.
 
