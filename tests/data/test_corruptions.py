@@ -20,7 +20,7 @@ from mjp.data.corruptions import (
     corrupt,
     find_prepared,
 )
-from mjp.data.decoding import Reader, View, reader
+from mjp.data.decoding import Decoder, Reader, View
 from mjp.data.source import FolderSource
 from tests.data.pictures import write_folder
 
@@ -88,7 +88,7 @@ def test_nothing_is_printed_by_the_package_and_bad_names_are_refused(capsys):
 
 def versions(source, name="gaussian_noise", seed=0, workers=0, **more):
     decoder = CorruptingDecoder(source, View(SIZE), name, seed, **more)
-    (block,) = Reader(source, decoder, ALONE, workers)
+    (block,) = Reader(decoder, ALONE, workers)
     return block.images
 
 
@@ -96,7 +96,7 @@ def test_what_an_image_gets_depends_on_seed_and_number_alone(source):
     whole = versions(source)
     assert whole.shape == (5, 5, 3, *SIZE)
     decoder = CorruptingDecoder(source, View(SIZE), "gaussian_noise", 0)
-    assert torch.equal(whole[3], decoder._seeded(source.picture(3), 3))
+    assert torch.equal(whole[3], decoder.shown(source.picture(3), 3))
     assert torch.equal(whole, versions(source, workers=2))
     assert not torch.equal(whole, versions(source, seed=1))
 
@@ -115,7 +115,7 @@ def test_kept_files_are_a_copy_of_imagenet_c_with_the_same_pictures(source, tmp_
     assert list(folders) == ["gaussian_noise"]
     again = FolderSource(folders["gaussian_noise"][3])
     assert again.classes == source.classes
-    (block,) = reader(again, View(SIZE), ALONE, 0)
+    (block,) = Reader(Decoder(again, View(SIZE).transform()), ALONE, 0)
     order = torch.from_numpy(np.argsort(source.labels, kind="stable"))
     assert torch.equal(block.images, made[order, 3])
 

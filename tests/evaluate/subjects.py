@@ -6,7 +6,7 @@ from typing import Any
 
 import mjp
 from mjp.core.team import Team
-from mjp.data.decoding import View, reader
+from mjp.data.decoding import Decoder, Reader, View
 from mjp.data.source import Source
 from mjp.evaluate.config import EvalAccuracyOptions
 from mjp.evaluate.evaluation import Rows, Scorer, gather
@@ -50,7 +50,7 @@ def subject(variant: str = "J", label: str = "tiny", **told: Any) -> Subject:
 
 def blocks(source: Source, view: View, team: Team = ALONE) -> Any:
     """The blocks of a source, decoded in this process."""
-    return reader(source, view, team, 0)
+    return Reader(Decoder(source, view.transform()), team, 0)
 
 
 def settings(*ratios: float, **more: Any) -> EvalAccuracyOptions:

@@ -28,7 +28,7 @@ def test_errors_are_counted_for_each_version_among_the_classes_that_compete(tmp_
     one = Subject.of("wide", tiny("J", classes=7))
     outputs = torch.tensor([5, 2, 6])
     scorer = ErrorScorer(one, 5, outputs, batch=7, among_data=among_data)
-    (block,) = Reader(source, CorruptingDecoder(source, one.view, "contrast", 0), ALONE, 0)
+    (block,) = Reader(CorruptingDecoder(source, one.view, "contrast", 0), ALONE, 0)
     (rows,) = gather([scorer], [block], len(source), ALONE, lambda _: None)
     images = block.images.flatten(0, 1)
     with torch.no_grad():

@@ -28,7 +28,7 @@ from mjp.core.seeds import generator_for
 from mjp.core.team import float32_precision
 from mjp.data.batch import Batching, Finisher
 from mjp.data.config import AugmentSettings
-from mjp.data.decoding import View, reader
+from mjp.data.decoding import Decoder, Reader, View
 from mjp.data.embedded import PHOTOGRAPHS, photograph
 from mjp.data.feed import WorkerFeed, train_transform, worker_count
 from mjp.data.source import Subset
@@ -281,7 +281,7 @@ def time_eval(options: Any, run: Run) -> Iterator[Measurement]:
     def evaluate(source: Any) -> None:
         outputs = torch.arange(4, device=run.device)  # Of the folders of made-up pictures.
         scorer = JigsawScorer(subject, settings, outputs, options.batch)
-        blocks = reader(source, subject.view, run.team, workers)
+        blocks = Reader(Decoder(source, subject.view.transform()), run.team, workers)
         gather([scorer], blocks, len(source), run.team, lambda _: None)
 
     with tempfile.TemporaryDirectory() as folder, float32_precision(precision):

@@ -1,9 +1,9 @@
 """Images in archives: Parquet tables, WebDataset tars, data sets on the Hugging Face hub."""
 
 import json
+import math
 import os
 import tarfile
-from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +17,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from mjp.core.errors import DataError
-from mjp.data.source import LARGEST_IMAGE, Sample, Source, numbered_classes
+from mjp.data.source import LARGEST_IMAGE, Sample, Source, settled_classes
 
 WINDOW_BYTES = 512 * 2**20
 """How much encoded data is held at a time: row groups among which rows are shuffled."""
@@ -48,9 +48,7 @@ class ParquetSource(Source):
     ) -> None:
         self._files = files
         self._readers = readers
-        groups: list[tuple[int, int]] = []  # File and row group.
-        rows: list[int] = []
-        sizes: list[int] = []
+        groups: list[tuple[int, int, int, int]] = []  # File, row group, rows, bytes.
         labels: list[np.ndarray] = []
         named: tuple[str, ...] | None = None
         for number, path in enumerate(files):
@@ -60,57 +58,50 @@ class ParquetSource(Source):
                 for group in range(table.num_row_groups):
                     metadata = table.metadata.row_group(group)
                     _check_images(metadata, f"{path}: row group {group}")
-                    if metadata.num_rows:
-                        groups.append((number, group))
-                        rows.append(metadata.num_rows)
-                        sizes.append(metadata.total_byte_size)
+                    if rows := metadata.num_rows:
+                        groups.append((number, group, rows, metadata.total_byte_size))
                 labels.append(_labels(table, path))
-        self._groups = np.asarray(groups, dtype=np.int64).reshape(-1, 2)
-        self._starts = np.concatenate(([0], np.cumsum(rows, dtype=np.int64)))
-        self._sizes = np.asarray(sizes, dtype=np.int64)
+        self._groups = np.asarray(groups, dtype=np.int64).reshape(-1, 4)
+        self._starts = np.concatenate(([0], self._groups[:, 2].cumsum()))
+        self._sizes = self._groups[:, 3]
         self._window_bytes = window_bytes
-        self._recent: OrderedDict[int, pa.ChunkedArray] = OrderedDict()
-        joined = np.concatenate(labels) if labels else np.empty(0, np.int64)
-        if named is None:
-            named = classes or numbered_classes(joined, str(files[0]))
-        if classes is not None and named != classes:
-            raise DataError(f"{files[0]} lists other classes than the training split does")
+        self._recent: tuple[int, pa.ChunkedArray | None] = (-1, None)
         name = str(files[0]) if len(files) == 1 else f"{files[0].parent} ({len(files)} files)"
-        super().__init__(named, joined, name)
+        joined = np.concatenate(labels)
+        super().__init__(settled_classes(named, classes, joined, str(files[0])), joined, name)
+
+    def _group_of(self, index: Any) -> Any:
+        return np.searchsorted(self._starts, index, side="right") - 1
 
     def name_of(self, index: int) -> str:
-        group = int(np.searchsorted(self._starts, index, side="right")) - 1
-        file, number = self._groups[group]
+        file, number = self._groups[self._group_of(index), :2]
         first = np.searchsorted(self._groups[:, 0], file)
         row = index - int(self._starts[first])
         return f"{self._files[file]} row {row} (row group {number})"
 
     def __getitem__(self, index: int) -> Sample:
-        group = int(np.searchsorted(self._starts, index, side="right")) - 1
-        if group not in self._recent:
-            self._recent[group] = self._read(group)
-            while len(self._recent) > 2:
-                self._recent.popitem(last=False)
-        return self._sample(index, group, self._recent[group])
+        group = int(self._group_of(index))
+        if group != self._recent[0]:
+            self._recent = (group, self._read(group))
+        return self._sample(index, group, self._recent[1])
 
     def order(self, generator: torch.Generator) -> Int64[Tensor, " samples"]:
         """Row groups at random, rows at random among the groups of a window."""
-        pieces = []
-        window: list[Tensor] = []
-        held = 0
+        windows: list[list[Tensor]] = []
+        held = math.inf
         for group in torch.randperm(len(self._sizes), generator=generator).tolist():
-            if window and held + self._sizes[group] > self._window_bytes:
-                pieces.append(_mixed(window, generator))
-                window, held = [], 0
-            window.append(torch.arange(self._starts[group], self._starts[group + 1]))
+            if held + self._sizes[group] > self._window_bytes:
+                windows.append([])
+                held = 0
+            windows[-1].append(torch.arange(self._starts[group], self._starts[group + 1]))
             held += int(self._sizes[group])
-        pieces.append(_mixed(window, generator))
-        return torch.cat(pieces)
+        pieces = map(torch.cat, windows)
+        return torch.cat([rows[torch.randperm(len(rows), generator=generator)] for rows in pieces])
 
     def stream(self, indices: Int64[Tensor, " samples"]) -> Iterator[Sample]:
         """The rows in this order; each row group is read before its first row and let go of after
         its last, while others are read ahead by threads of their own."""
-        groups = np.searchsorted(self._starts, indices.numpy(), side="right") - 1
+        groups = self._group_of(indices.numpy())
         last_use = {int(group): use for use, group in enumerate(groups)}
         first_use = list(dict.fromkeys(groups.tolist()))
         held: dict[int, Future[pa.ChunkedArray]] = {}
@@ -138,7 +129,7 @@ class ParquetSource(Source):
         return unread < self._readers and size < 1.25 * self._window_bytes
 
     def _read(self, group: int) -> pa.ChunkedArray:
-        file, number = self._groups[group]
+        file, number = self._groups[group, :2]
         path = self._files[file]
         try:
             with _opened(path) as table:
@@ -152,7 +143,7 @@ class ParquetSource(Source):
         return Sample(content or b"", int(self.labels[index]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_recent": OrderedDict()}
+        return {**vars(self), "_recent": (-1, None)}
 
 
 def _class_names(schema: pa.Schema, path: Path) -> tuple[str, ...] | None:
@@ -180,17 +171,12 @@ def _check_columns(schema: pa.Schema, path: Path) -> None:
         if wanted not in names:
             raise DataError(f"{path} has no column {wanted!r}; it has {', '.join(names)}")
     kind = schema.field("image").type
-    content = kind.field("bytes").type if _has_bytes(kind) else None
+    place = kind.get_field_index("bytes") if pa.types.is_struct(kind) else -1
+    content = kind.field(place).type if place >= 0 else None
     if content not in (pa.binary(), pa.large_binary(), pa.binary_view()):
         raise DataError(f"column 'image' of {path} is {kind}; expected struct<bytes, path>")
-    if not pa.types.is_integer(schema.field("label").type):
-        raise DataError(
-            f"column 'label' of {path} is {schema.field('label').type}; expected whole numbers"
-        )
-
-
-def _has_bytes(kind: pa.DataType) -> bool:
-    return pa.types.is_struct(kind) and [field.name for field in kind].count("bytes") == 1
+    if not pa.types.is_integer(kind := schema.field("label").type):
+        raise DataError(f"column 'label' of {path} is {kind}; expected whole numbers")
 
 
 def _check_images(group: Any, name: str) -> None:
@@ -221,14 +207,6 @@ def _labels(table: pq.ParquetFile, path: Path) -> np.ndarray:
     return column.fill_null(-1).to_numpy()
 
 
-def _mixed(window: list[Tensor], generator: torch.Generator) -> Tensor:
-    rows = torch.cat(window)
-    return rows[torch.randperm(len(rows), generator=generator)]
-
-
-OPEN_AT_ONCE = 64
-"""Shards that a process keeps open; a set may have thousands."""
-
 PICTURES = ("jpg", "jpeg", "png", "webp")
 
 
@@ -241,8 +219,6 @@ class TarSource(Source):
 
     def __init__(self, shards: list[Path], classes: tuple[str, ...] | None = None) -> None:
         self._shards = shards
-        self._handles: dict[int, int] = {}
-        self._owner = os.getpid()
         places: list[tuple[int, int, int]] = []
         labels: list[int] = []
         for number, shard in enumerate(shards):
@@ -250,8 +226,7 @@ class TarSource(Source):
                 places.append((number, place, size))
                 labels.append(label)
         self._places = np.asarray(places, dtype=np.int64).reshape(-1, 3)
-        if classes is None:
-            classes = numbered_classes(labels, str(shards[0]))
+        classes = settled_classes(None, classes, labels, str(shards[0]))
         name = str(shards[0]) if len(shards) == 1 else f"{shards[0].parent} ({len(shards)} tars)"
         super().__init__(classes, np.asarray(labels), name)
 
@@ -261,19 +236,11 @@ class TarSource(Source):
 
     def __getitem__(self, index: int) -> Sample:
         shard, place, size = map(int, self._places[index])
-        if os.getpid() != self._owner:  # Open files are not shared between processes.
-            self._handles, self._owner = {}, os.getpid()
-        if shard not in self._handles:
-            if len(self._handles) >= OPEN_AT_ONCE:
-                os.close(self._handles.pop(next(iter(self._handles))))
-            self._handles[shard] = os.open(self._shards[shard], os.O_RDONLY)
-        content = os.pread(self._handles[shard], size, place)
+        with open(self._shards[shard], "rb", buffering=0) as file:
+            content = os.pread(file.fileno(), size, place)
         if len(content) < size:
             raise DataError("is cut off: the tar ends before the picture does")
         return Sample(content, int(self.labels[index]))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_handles": {}}
 
 
 def _index(shard: Path) -> Iterator[tuple[int, int, int]]:
@@ -338,12 +305,9 @@ class HubSource(Source):
                 f"data set {name!r}, split {split!r}, cannot be had: {error}"
             ) from error
         by_number = {number: text for text, number in self._reader.class_to_idx.items()}
-        found = tuple(by_number[number] for number in sorted(by_number))
-        if not found:
-            found = classes or numbered_classes(labels, name)
-        if classes is not None and found != classes:
-            raise DataError(f"split {split!r} of {name!r} lists other classes than training does")
-        super().__init__(found, labels, f"{name} ({split})")
+        names = tuple(by_number[number] for number in sorted(by_number))
+        classes = settled_classes(names, classes, labels, f"split {split!r} of {name!r}")
+        super().__init__(classes, labels, f"{name} ({split})")
 
     def name_of(self, index: int) -> str:
         return f"{self.name} row {index}"

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from mjp.core.errors import ConfigError
 from mjp.core.seeds import generator_for, seed_for
-from mjp.data.boxes import Boxes, erase_boxes
+from mjp.data.boxes import Boxes, erase_boxes, on_device
 from mjp.data.config import AugmentSettings
 
 
+@dataclass
 class SampleOrder:
     """The stream of image numbers.
 
@@ -29,36 +30,29 @@ class SampleOrder:
             as long as the set, so it then visits so many times fewer images.
     """
 
-    def __init__(
-        self,
-        size: int,
-        permute: Callable[[torch.Generator], Int64[Tensor, " samples"]],
-        seed: int,
-        repeats: int = 1,
-    ) -> None:
-        self._size = size
-        self._permute = permute
-        self._seed = seed
-        self._repeats = repeats
+    size: int
+    permute: Callable[[torch.Generator], Int64[Tensor, " samples"]]
+    seed: int
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
         self._recent: dict[int, Tensor] = {}
 
     def epoch(self, number: int) -> Int64[Tensor, " samples"]:
         """The image numbers of one epoch."""
         if number not in self._recent:
-            while len(self._recent) > 1:
-                del self._recent[min(self._recent)]
-            order = self._permute(generator_for(self._seed, "order", step=number))
-            if self._repeats > 1:
-                visited = math.ceil(len(order) / self._repeats)
-                order = order[:visited].repeat_interleave(self._repeats)[: len(order)]
-            self._recent[number] = order
+            order = self.permute(generator_for(self.seed, "order", step=number))
+            if self.repeats > 1:
+                visited = math.ceil(len(order) / self.repeats)
+                order = order[:visited].repeat_interleave(self.repeats)[: len(order)]
+            self._recent = {number: order}
         return self._recent[number]
 
     def piece(self, start: int, count: int) -> Int64[Tensor, " samples"]:
         """The image numbers at these places of the stream."""
         pieces = []
         while count > 0:
-            number, offset = divmod(start, self._size)
+            number, offset = divmod(start, self.size)
             taken = self.epoch(number)[offset : offset + count]
             pieces.append(taken)
             start, count = start + len(taken), count - len(taken)
@@ -195,6 +189,7 @@ class ImageFormat:
         return _channels(self.mean, device).round().flatten().to(torch.uint8)
 
 
+@dataclass
 class Finisher:
     """Turns augmented bytes into the images and targets that a classifier is trained on.
 
@@ -205,19 +200,14 @@ class Finisher:
         batch: images of a step, over all processes and passes.
     """
 
-    def __init__(
-        self,
-        settings: AugmentSettings,
-        image_format: ImageFormat,
-        num_classes: int,
-        batch: int,
-        seed: int,
-    ) -> None:
-        self._settings = settings
-        self._format = image_format
-        self._num_classes = num_classes
-        self._batch = batch
-        self._seed = seed
+    settings: AugmentSettings
+    format: ImageFormat
+    num_classes: int
+    batch: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        settings = self.settings
         self._mix = None
         if settings.mixup or settings.cutmix:
             self._mix = Mixup(
@@ -226,7 +216,7 @@ class Finisher:
                 prob=settings.mix_probability,
                 switch_prob=settings.switch_probability,
                 label_smoothing=settings.smoothing,
-                num_classes=num_classes,
+                num_classes=self.num_classes,
             )
 
     def __call__(
@@ -236,18 +226,18 @@ class Finisher:
         step: int,
         rows: Int64[Tensor, " batch"],
     ) -> dict[str, Tensor]:
-        normal = self._format.normalize(images)
-        if self._settings.erasing:
-            generator = generator_for(self._seed, "erasing", step=step)
+        normal = self.format.normalize(images)
+        if self.settings.erasing:
+            generator = generator_for(self.seed, "erasing", step=step)
             boxes, chosen = erase_boxes(
-                self._batch, self._format.size, self._settings.erasing, generator
+                self.batch, self.format.size, self.settings.erasing, generator
             )
-            seed = seed_for(self._seed, "noise", step=step)
+            seed = seed_for(self.seed, "noise", step=step)
             normal = erase(normal, boxes[:, rows], chosen[rows], seed, rows)
         if self._mix is None:
-            targets = mixup_target(labels, self._num_classes, 1.0, self._settings.smoothing)
+            targets = mixup_target(labels, self.num_classes, 1.0, self.settings.smoothing)
         else:
-            with numpy_seeded(seed_for(self._seed, "mix", step=step)):
+            with numpy_seeded(seed_for(self.seed, "mix", step=step)):
                 normal, targets = self._mix(normal, labels)
         return {"images": normal, "targets": targets}
 
@@ -272,22 +262,7 @@ def erase(
     table = torch.cat((where[None], boxes[:, where], shifts[:, where]))
     generator = torch.Generator(images.device).manual_seed(seed)
     field = torch.randn(3, 2 * height, 2 * width, generator=generator, device=images.device)
-    erase_with = erase_at_once if images.is_cuda else erase_one_by_one
-    erase_with(images, table, field)
-    return images
-
-
-def erase_one_by_one(images: Tensor, table: Int64[Tensor, "7 chosen"], field: Tensor) -> None:
-    """Box by box: the fastest on a CPU, which then touches nothing but the boxes."""
-    for index, top, left, high, wide, down, across in table.T.tolist():
-        noise = field[:, down + top : down + top + high, across + left : across + left + wide]
-        images[index, :, top : top + high, left : left + wide] = noise
-
-
-def erase_at_once(images: Tensor, table: Int64[Tensor, "7 chosen"], field: Tensor) -> None:
-    """All boxes with a few kernels: the fastest on a GPU."""
-    table = table.pin_memory() if images.is_cuda else table
-    index, top, left, high, wide, down, across = table.to(images.device, non_blocking=True)
+    index, top, left, high, wide, down, across = on_device(table, images.device)
     row = torch.arange(images.shape[2], device=images.device)
     col = torch.arange(images.shape[3], device=images.device)
     noise = field[:, (down[:, None] + row)[:, :, None], (across[:, None] + col)[:, None, :]]
@@ -295,6 +270,7 @@ def erase_at_once(images: Tensor, table: Int64[Tensor, "7 chosen"], field: Tenso
     in_cols = (col >= left[:, None]) & (col < (left + wide)[:, None])
     inside = (in_rows[:, :, None] & in_cols[:, None, :])[:, None]
     images[index] = torch.where(inside, noise.transpose(0, 1).to(images.dtype), images[index])
+    return images
 
 
 @contextmanager

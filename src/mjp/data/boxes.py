@@ -28,7 +28,7 @@ def crop_boxes(
     largest central crop of an allowed aspect ratio.
     """
     high, wide = heights.double(), widths.double()
-    draws = _uniform((4, ATTEMPTS, len(heights)), generator)
+    draws = torch.rand(4, ATTEMPTS, len(high), generator=generator, dtype=torch.float64)
     area = (scale[0] + (scale[1] - scale[0]) * draws[0]) * high * wide
     height, width = _sides(area, ratio, draws[1], height_is_ratio=False)
     fits = (width <= wide) & (height <= high)
@@ -46,11 +46,11 @@ def erase_boxes(
 ) -> tuple[Boxes, Bool[Tensor, " batch"]]:
     """Random rectangles by the rule of timm's random erasing, and which images get theirs."""
     high, wide = size
-    draws = _uniform((4, ATTEMPTS, batch), generator)
+    draws = torch.rand(4, ATTEMPTS, batch, generator=generator, dtype=torch.float64)
     area = (0.02 + (1 / 3 - 0.02) * draws[0]) * high * wide
     height, width = _sides(area, (0.3, 1 / 0.3), draws[1], height_is_ratio=True)
     fits = (width < wide) & (height < high)
-    chosen = _uniform((batch,), generator) < probability
+    chosen = torch.rand(batch, generator=generator, dtype=torch.float64) < probability
     return _first_fitting(fits, height, width, high, wide, draws), chosen & fits.any(dim=0)
 
 
@@ -72,10 +72,6 @@ def _first_fitting(
     top = (draws[2].gather(0, first)[0] * (high - height + 1)).floor()
     left = (draws[3].gather(0, first)[0] * (wide - width + 1)).floor()
     return torch.stack((top, left, height, width)).long()
-
-
-def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.rand(shape, generator=generator, dtype=torch.float64)
 
 
 Kernel = Literal["bicubic", "bilinear"]
@@ -144,3 +140,8 @@ def _triangle(distance: Tensor) -> Tensor:
 
 
 _KERNELS = {"bicubic": _cubic, "bilinear": _triangle}
+
+
+def on_device(table: Tensor, device: torch.device) -> Tensor:
+    """A table of the host's there, without waiting for the device."""
+    return (table.pin_memory() if device.type == "cuda" else table).to(device, non_blocking=True)

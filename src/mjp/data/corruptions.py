@@ -118,18 +118,18 @@ class CorruptingDecoder(Decoder):
         _check_side(view.size)
         if keep is not None:
             _check_folder_names(source)
-        super().__init__(source, view.transform(), seed, replace=False)
+        super().__init__(source, view.transform(), seed)
         self._corruption = corruption
         self._quality = quality
         self._keep = keep
         _prepare()
 
-    def _seeded(self, picture: Image.Image, place: int) -> UInt8[Tensor, "5 3 height width"]:
-        clean = np.ascontiguousarray(np.asarray(self._transform(picture)).transpose(1, 2, 0))
+    def shown(self, picture: Image.Image, place: int) -> UInt8[Tensor, "5 3 height width"]:
+        clean = np.ascontiguousarray(np.asarray(self.transform(picture)).transpose(1, 2, 0))
         versions = []
         for severity in SEVERITIES:
             purpose = f"{self._corruption} {severity}"
-            seed = seed_for(self._seed, purpose, step=place) % 2**32
+            seed = seed_for(self.seed, purpose, step=place) % 2**32
             versions.append(
                 self._through_jpeg(
                     corrupt(clean, self._corruption, severity, seed), severity, place
@@ -143,7 +143,7 @@ class CorruptingDecoder(Decoder):
         buffer = io.BytesIO()
         Image.fromarray(made).save(buffer, "JPEG", quality=self._quality)
         if self._keep is not None:
-            label = self._source.classes[int(self._source.labels[place])]
+            label = self.source.classes[int(self.source.labels[place])]
             folder = self._keep / self._corruption / str(severity) / label
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{place:08d}.jpg").write_bytes(buffer.getvalue())

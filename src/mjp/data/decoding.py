@@ -4,8 +4,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,18 +53,18 @@ MAX_NEIGHBOURS = 50
 """How many images in a row may be unreadable before even skipping gives up."""
 
 
-@dataclass(frozen=True, eq=False)
-class Ticket:
+class Ticket(NamedTuple):
     """One image to decode.
 
     Args:
         place: its place in the stream, which seeds its augmentation.
+        number: which image of the source it is.
         sample: the image itself, where the source is read in order by the main process.
     """
 
     place: int
-    index: int
-    sample: Sample | None = None
+    number: int
+    sample: Sample | None
 
 
 def tickets(
@@ -73,66 +72,80 @@ def tickets(
 ) -> Iterator[Ticket]:
     """Tickets for these images, with the images in them where the source streams."""
     samples = source.stream(indices) if source.streamed else repeat(None, len(indices))
-    for place, index, sample in zip(places, indices.tolist(), samples, strict=True):
-        yield Ticket(place, index, sample)
+    return map(Ticket, places, indices.tolist(), samples)
+
+
+class Problems(dict[str, None]):
+    """What could not be read so far, each once; the first is an error without the option to skip.
+
+    Args:
+        option: of the command line, that leaves unreadable images out.
+    """
+
+    def __init__(self, option: str, *, skip: bool) -> None:
+        super().__init__()
+        self._option = option
+        self._skip = skip
+
+    def note(self, problems: list[str]) -> None:
+        """Stops at an unreadable image, or notes it where they are to be skipped."""
+        if problems and not self._skip:
+            raise DataError(
+                f"{problems[0]}; mend or remove it, or leave such images out with {self._option}"
+            )
+        self.update(dict.fromkeys(problems))
 
 
 class Decoded(NamedTuple):
-    """Decoded images as the transform left them, labels, and what could not be read."""
+    """Decoded images as the transform left them, labels, and which could be read."""
 
     images: Any
     labels: Int64[Tensor, " batch"]
     readable: Bool[Tensor, " batch"]
-    problems: list[str]
 
 
+@dataclass
 class Decoder(Dataset[Any]):
     """Decodes and transforms single images; an unreadable one is reported, never hidden.
 
     Args:
-        transform: from a picture to a tensor; what it draws comes from the seed and the place.
+        transform: of a picture; what it draws comes from the seed and the place.
         replace: take the next readable image in place of an unreadable one (training), rather than
             a black one that does not count (validation).
     """
 
-    def __init__(
-        self, source: Source, transform: Callable[[Image.Image], Any], seed: int, *, replace: bool
-    ) -> None:
-        self._source = source
-        self._transform = transform
-        self._seed = seed
-        self._replace = replace
+    source: Source
+    transform: Callable[[Image.Image], Any]
+    seed: int = 0
+    replace: bool = False
 
     def __getitem__(self, ticket: Ticket) -> tuple[Any, int, bool, list[str]]:
         problems: list[str] = []
-        for offset in range(MAX_NEIGHBOURS):
-            index = (ticket.index + offset) % len(self._source)
-            label = int(self._source.labels[index])
+        for offset in range(MAX_NEIGHBOURS if self.replace else 1):
+            index = (ticket.number + offset) % len(self.source)
             try:
-                picture = self._source.picture(index, ticket.sample if offset == 0 else None)
+                picture = self.source.picture(index, None if offset else ticket.sample)
             except DataError as error:
                 problems.append(str(error))
-                if self._replace:
-                    continue
-                blank = Image.new("RGB", (64, 64))
-                return self._seeded(blank, ticket.place), label, False, problems
-            return self._seeded(picture, ticket.place), label, True, problems
-        raise DataError(
-            f"{MAX_NEIGHBOURS} images in a row cannot be read; the first: {problems[0]}"
-        )
+            else:
+                return self.shown(picture, ticket.place), self._label(index), True, problems
+        if self.replace:
+            raise DataError(
+                f"{MAX_NEIGHBOURS} images in a row cannot be read; the first: {problems[0]}"
+            )
+        black = self.shown(Image.new("RGB", (64, 64)), ticket.place)
+        return black, self._label(ticket.number), False, problems
 
-    def _seeded(self, picture: Image.Image, place: int) -> Any:
-        seed = seed_for(self._seed, "augment", step=place)
+    def _label(self, index: int) -> int:
+        return int(self.source.labels[index])
+
+    def shown(self, picture: Image.Image, place: int) -> Any:
+        """The transformed picture; what is random in it follows from the seed and the place."""
+        seed = seed_for(self.seed, "augment", step=place)
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.default_generator.manual_seed(seed)
-        return self._transform(picture)
-
-
-def joined_pixels(images: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Images of any sizes, (height, width, 3) each, as (pixels, 3); and their sizes."""
-    sizes = torch.tensor([image.shape[:2] for image in images])
-    return torch.cat([image.reshape(-1, 3) for image in images]), sizes
+        return self.transform(picture)
 
 
 def decoded(
@@ -141,18 +154,14 @@ def decoded(
     size: int,
     workers: int,
     device: torch.device,
-    join: Callable[[list[Any]], Any] = default_collate,
+    problems: Problems,
 ) -> Iterator[Decoded]:
-    """These images, so many at a time, decoded by processes in their order, on the device.
-
-    Args:
-        join: makes one of the images of a batch.
-    """
+    """These images, so many at a time, decoded by processes in their order, on the device."""
     loading: DataLoader[Any] = DataLoader(
         decoder,
         batch_sampler=BatchSampler(asked, size, drop_last=False),  # type: ignore[arg-type]
         num_workers=workers,
-        collate_fn=partial(_collate, join),
+        collate_fn=_collate,
         worker_init_fn=_leave_signals_to_the_parent if workers else None,
         pin_memory=device.type == "cuda",
         prefetch_factor=3 if workers else None,
@@ -163,33 +172,35 @@ def decoded(
         parts = iter(loading)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return _moved(parts, device) if device.type == "cuda" else parts
+    return _delivered(parts, device, problems)
 
 
-def _collate(
-    join: Callable[[list[Any]], Any], parts: list[tuple[Any, int, bool, list[str]]]
-) -> Decoded:
+def _collate(parts: list[tuple[Any, int, bool, list[str]]]) -> tuple[Decoded, list[str]]:
     images, labels, readable, problems = zip(*parts, strict=True)
-    unread = [problem for some in problems for problem in some]
-    return Decoded(join(list(images)), torch.tensor(labels), torch.tensor(readable), unread)
+    batch = Decoded(default_collate(list(images)), torch.tensor(labels), torch.tensor(readable))
+    return batch, [problem for some in problems for problem in some]
 
 
-def _moved(parts: Iterator[Decoded], device: torch.device) -> Iterator[Decoded]:
-    """The batches on the GPU; each is copied beside the work on the one before."""
-    stream = torch.cuda.Stream(device)
+def _delivered(
+    parts: Iterator[tuple[Decoded, list[str]]], device: torch.device, problems: Problems
+) -> Iterator[Decoded]:
+    """The batches on the device; on a GPU, each is copied beside the work on the one before."""
+    stream = torch.cuda.Stream(device) if device.type == "cuda" else None
     waiting: Decoded | None = None
-    for part in parts:
+    for part, unread in parts:
+        problems.note(unread)
+        if stream is None:
+            yield part
+            continue
         with torch.cuda.stream(stream):
-            images, labels = (
-                tensor.to(device, non_blocking=True) for tensor in (part.images, part.labels)
-            )
+            copy = Decoded(*(tensor.to(device, non_blocking=True) for tensor in part))
         if waiting is not None:
             yield waiting
         current = torch.cuda.current_stream(device)
         current.wait_stream(stream)
-        images.record_stream(current)
-        labels.record_stream(current)
-        waiting = part._replace(images=images, labels=labels)
+        for tensor in copy:
+            tensor.record_stream(current)
+        waiting = copy
     if waiting is not None:
         yield waiting
 
@@ -241,66 +252,27 @@ class Reader:
     """
 
     def __init__(
-        self,
-        source: Source,
-        decoder: Decoder,
-        team: Team,
-        workers: int,
-        *,
-        skip_corrupt: bool = False,
+        self, decoder: Decoder, team: Team, workers: int, *, skip_corrupt: bool = False
     ) -> None:
-        self.source = source
         self._decoder = decoder
         self._team = team
         self._workers = workers
-        self._skip_corrupt = skip_corrupt
-        self.problems: dict[str, None] = {}
-        """What could not be read so far, each once."""
+        self.problems = Problems("--skip-corrupt", skip=skip_corrupt)
+        self._blocks = torch.arange(len(decoder.source)).split(BLOCK)[team.rank :: team.size]
 
     @property
-    def own_images(self) -> int:
+    def num_images(self) -> int:
         """How many images this process gets."""
-        return sum(len(self._indices(number)) for number in self._numbers)
-
-    @property
-    def _numbers(self) -> list[int]:
-        """The blocks of this process."""
-        blocks = -(-len(self.source) // BLOCK)
-        return list(range(blocks))[self._team.rank :: self._team.size]
+        return sum(map(len, self._blocks))
 
     def __iter__(self) -> Iterator[Block]:
-        numbers = self._numbers
-        if not numbers:
+        if not self._blocks:
             return
-        everything = torch.cat([self._indices(number) for number in numbers])
-        asked = tickets(self.source, everything.tolist(), everything)
+        everything = torch.cat(self._blocks)
+        asked = tickets(self._decoder.source, everything.tolist(), everything)
         device = self._team.device
-        parts = decoded(self._decoder, asked, UNIT, self._workers, device)
-        for number in numbers:
-            indices = self._indices(number)
-            units = [next(parts) for _ in range(-(-len(indices) // UNIT))]
-            self._report([problem for unit in units for problem in unit.problems])
-            readable = torch.cat([unit.readable for unit in units])
-            if device.type == "cuda":
-                readable = readable.pin_memory().to(device, non_blocking=True)
-            images = torch.cat([unit.images for unit in units])
-            labels = torch.cat([unit.labels for unit in units])
-            yield Block(number, indices, images, labels, readable)
-
-    def _indices(self, number: int) -> Int64[Tensor, " batch"]:
-        return torch.arange(number * BLOCK, min(len(self.source), (number + 1) * BLOCK))
-
-    def _report(self, problems: list[str]) -> None:
-        if problems and not self._skip_corrupt:
-            raise DataError(
-                f"{problems[0]}; mend or remove it, or leave such images out with --skip-corrupt"
-            )
-        self.problems |= dict.fromkeys(problems)
-
-
-def reader(
-    source: Source, view: View, team: Team, workers: int, *, skip_corrupt: bool = False
-) -> Reader:
-    """The images of a source as a model is to see them."""
-    decoder = Decoder(source, view.transform(), 0, replace=False)
-    return Reader(source, decoder, team, workers, skip_corrupt=skip_corrupt)
+        parts = decoded(self._decoder, asked, UNIT, self._workers, device, self.problems)
+        for indices in self._blocks:
+            units = islice(parts, -(-len(indices) // UNIT))
+            images, labels, readable = map(torch.cat, zip(*units, strict=True))
+            yield Block(int(indices[0]) // BLOCK, indices, images, labels, readable)

@@ -3,6 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,16 +13,16 @@ from timm.data import create_transform
 from timm.data.auto_augment import RandAugment, posterize
 from torch import Tensor
 
-from mjp.core.errors import DataError
 from mjp.data.batch import Batch, Batching, Finish, ImageFormat, SampleOrder
 from mjp.data.config import AugmentSettings, DataSettings
-from mjp.data.decoding import Decoder, Ticket, View, decoded, tickets
+from mjp.data.decoding import Decoded, Decoder, Problems, Ticket, View, decoded, tickets
 from mjp.data.source import Source
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""
 
 
+@dataclass
 class Feed(ABC):
     """Training batches by step, and validation batches, on the device.
 
@@ -30,32 +31,22 @@ class Feed(ABC):
         finish: makes a batch's inputs of augmented images and their labels.
     """
 
-    def __init__(
-        self,
-        train: Source,
-        val: Source,
-        settings: DataSettings,
-        augment: AugmentSettings,
-        image_format: ImageFormat,
-        batching: Batching,
-        finish: Finish,
-        seed: int,
-        device: torch.device,
-    ) -> None:
-        self.source = train
-        self.val_source = val
-        self.settings = settings
-        self.augment = augment
-        self.format = image_format
-        self.batching = batching
-        self.seed = seed
-        self.device = device
-        self.num_workers = worker_count(settings.workers)
-        self.problems: dict[str, None] = {}
-        """What could not be read so far, each once; only ever filled with `skip_corrupt`."""
-        self.order = SampleOrder(len(train), train.order, seed, augment.repeats)
-        self.finish = finish
-        self.view = View(image_format.size, augment.eval_crop, augment.interpolation)
+    source: Source
+    val_source: Source
+    settings: DataSettings
+    augment: AugmentSettings
+    format: ImageFormat
+    batching: Batching
+    finish: Finish
+    seed: int
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        self.num_workers = worker_count(self.settings.workers)
+        self.problems = Problems("--data.skip-corrupt", skip=self.settings.skip_corrupt)
+        size, repeats = len(self.source), self.augment.repeats
+        self.order = SampleOrder(size, self.source.order, self.seed, repeats)
+        self.view = View(self.format.size, self.augment.eval_crop, self.augment.interpolation)
 
     @property
     def samples(self) -> int:
@@ -76,29 +67,14 @@ class Feed(ABC):
         other process gets: `images`, `labels`, and which are `counted`, for the last are filled up.
         """
 
-    def report(self, problems: list[str]) -> None:
-        """Stops at an unreadable image, or notes it where they are to be skipped."""
-        if problems and not self.settings.skip_corrupt:
-            raise DataError(
-                f"{problems[0]}; mend or remove it, or leave such images out with "
-                "--data.skip-corrupt"
-            )
-        self.problems |= dict.fromkeys(problems)
-
 
 def worker_count(asked: int | None) -> int:
     """Processes that decode, for this process: as many as asked, or its share of the cores."""
     if asked is not None:
         return asked
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(1, available_cores() // here)
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)  # Which not every system has.
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def train_transform(augment: AugmentSettings, image_format: ImageFormat) -> Any:
@@ -141,31 +117,31 @@ class WorkerFeed(Feed):
         """Nothing: workers start with the first batch."""
 
     def train(self, start: int, stop: int) -> Iterator[Batch]:
-        decoder = Decoder(
-            self.source, train_transform(self.augment, self.format), self.seed, replace=True
-        )
-        asked = self._tickets(start, stop)
+        transform = train_transform(self.augment, self.format)
+        decoder = Decoder(self.source, transform, self.seed, replace=True)
         passes = self.batching.passes
-        parts = decoded(decoder, asked, self.batching.chunk, self.num_workers, self.device)
-        for number, part in enumerate(parts, start * passes):
+        for number, part in enumerate(
+            self._decoded(decoder, self._tickets(start, stop)), start * passes
+        ):
             step, index = divmod(number, passes)
-            self.report(part.problems)
             rows = self.batching.rows(index)
             yield Batch(self.finish(part.images, part.labels, step, rows), step, rows)
 
     def validate(self) -> Iterator[dict[str, Tensor]]:
-        decoder = Decoder(self.val_source, self.view.transform(), self.seed, replace=False)
         numbers, count = share(len(self.val_source), self.batching)
-        asked = tickets(self.val_source, range(len(numbers)), numbers)
-        places = torch.arange(len(numbers)).split(self.batching.chunk)
-        parts = decoded(decoder, asked, self.batching.chunk, self.num_workers, self.device)
-        for place, part in zip(places, parts, strict=True):
-            self.report(part.problems)
+        places = torch.arange(len(numbers))
+        asked = tickets(self.val_source, places.tolist(), numbers)
+        parts = self._decoded(Decoder(self.val_source, self.view.transform(), self.seed), asked)
+        for place, part in zip(places.split(self.batching.chunk), parts, strict=True):
             yield {
                 "images": self.format.normalize(part.images),
                 "labels": part.labels,
-                "counted": ((place < count) & part.readable).to(self.device),
+                "counted": (place < count).to(self.device) & part.readable,
             }
+
+    def _decoded(self, decoder: Decoder, asked: Iterator[Ticket]) -> Iterator[Decoded]:
+        chunk, workers = self.batching.chunk, self.num_workers
+        return decoded(decoder, asked, chunk, workers, self.device, self.problems)
 
     def _tickets(self, start: int, stop: int) -> Iterator[Ticket]:
         """This process's images, pass by pass; streams are read epoch by epoch."""

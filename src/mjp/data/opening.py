@@ -8,31 +8,23 @@ from mjp.core.errors import ConfigError, DataError
 from mjp.data.archives import HubSource, ParquetSource, TarSource
 from mjp.data.config import DataSettings, SourceName
 from mjp.data.embedded import DigitsSource, PositionsSource
-from mjp.data.source import FolderSource, Source, has_pictures
+from mjp.data.source import FolderSource, Source, walk_pictures
 
-Classes = tuple[str, ...] | None
 EMBEDDED = ("digits", "positions")
-VALIDATION = ("val", "validation")
-"""What folders of validation images are called."""
 
 
 def open_both(settings: DataSettings) -> tuple[Source, Source]:
     """The training and the validation images, of the same classes."""
-    root = settings.root
-    if root is None and settings.source not in EMBEDDED:
+    source, root = settings.source, settings.root or settings.source
+    if settings.root is None and source not in EMBEDDED:
         raise ConfigError(
             "this recipe needs data: name its folder with --data.root (of source hub, OWNER/NAME), "
             "or try an embedded set, --data.source digits"
         )
-    source, where = settings.source, root or settings.source
-    if source not in ("hub", *EMBEDDED):
-        folder = Path(where).expanduser()
-        if not folder.is_dir():
-            what = "is a file; name the folder it is in" if folder.is_file() else "does not exist"
-            raise DataError(f"data.root {folder} {what}")
-        source = _kind_of(folder) if source == "auto" else source
+    if source not in ("hub", *EMBEDDED) and not Path(root).expanduser().is_dir():
+        raise DataError(f"data.root {root} is not a folder")
+    opened = partial(open_images, root, source, readers=settings.readers, size=settings.size)
     parts = ("train", "val") if source in EMBEDDED else (settings.train, settings.val)
-    opened = partial(open_images, where, source, readers=settings.readers, size=settings.size)
     train = opened(parts[0])
     return train, opened(parts[1], train.classes)
 
@@ -41,7 +33,7 @@ def open_images(
     where: str,
     source: SourceName = "auto",
     split: str | None = None,
-    classes: Classes = None,
+    classes: tuple[str, ...] | None = None,
     *,
     readers: int = 2,
     size: int = 5000,
@@ -57,9 +49,10 @@ def open_images(
         readers: threads that read Parquet row groups ahead.
         size: training images of `positions`; a fifth as many are for validation.
     """
-    if source in EMBEDDED or (source == "auto" and where in EMBEDDED):
+    embedded = where if source == "auto" else source
+    if embedded in EMBEDDED:
         part: Literal["train", "val"] = "train" if split == "train" else "val"
-        if (where if where in EMBEDDED else source) == "digits":
+        if embedded == "digits":
             return DigitsSource(part)
         return PositionsSource(part, size if part == "train" else size // 5)
     if source == "hub":
@@ -70,13 +63,11 @@ def open_images(
     if source == "auto" and root.is_dir():
         source = _kind_of(root)
     if source == "folder" and root.is_dir():
-        known = (split,) if split else VALIDATION
-        parts = [root / name for name in known if split or (root / name).is_dir()]
-        return FolderSource(parts[0] if parts else root, classes)
+        parts = [name for name in ("val", "validation") if (root / name).is_dir()]
+        return FolderSource(root / (split or [*parts, "."][0]), classes)
+    files = [root]
     if root.is_dir():
         files = _files(root, "parquet" if source == "parquet" else "tar", split)
-    else:
-        files = [root]
     if files[0].suffix == ".parquet":
         return ParquetSource(files, classes, readers)
     if files[0].suffix == ".tar":
@@ -88,9 +79,9 @@ def _kind_of(root: Path) -> SourceName:
     """What a folder holds. A tree of millions of pictures is not walked to find out."""
     if _has(root, "*.parquet", "*/*.parquet"):
         return "parquet"
-    if has_pictures(root):
+    if any(walk_pictures(root)):
         return "folder"  # Also where an archive lies beside the folders.
-    if _has(root, "*.tar", "*/*.tar", "**/*.tar"):
+    if _has(root, "**/*.tar"):
         return "wds"
     return "parquet" if _has(root, "**/*.parquet") else "folder"
 

@@ -1,17 +1,17 @@
 """RandAugment and colour jitter on batches of bytes, each image by its own draw."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional as F
+from torchvision.transforms.v2.functional import equalize_image
 
-from mjp.data.boxes import to_bytes
+from mjp.data.boxes import on_device, to_bytes
 from mjp.data.config import AugmentSettings
 
 Images = UInt8[Tensor, "batch 3 height width"]
@@ -29,17 +29,7 @@ def auto_contrast(images: Images, _: Values) -> Images:
 
 def equalize(images: Images, _: Values) -> Images:
     """Makes the levels of each channel equally frequent."""
-    batch = images.shape[0]
-    flat = images.reshape(batch * 3, -1).long()
-    counts = torch.zeros(batch * 3, 256, dtype=torch.int64, device=images.device)
-    counts.scatter_add_(1, flat, torch.ones_like(flat))
-    last = flat.amax(1, keepdim=True)
-    step = (flat.shape[1] - counts.gather(1, last)) // 255
-    before = counts.cumsum(1) - counts
-    table = (before + step // 2) // step.clamp(min=1)
-    levels = torch.arange(256, device=images.device)
-    table = torch.where(step > 0, table.clamp(max=255), levels)
-    return table.gather(1, flat).to(torch.uint8).view_as(images)
+    return equalize_image(images)
 
 
 def invert(images: Images, _: Values) -> Images:
@@ -110,12 +100,9 @@ def grey(images: Images) -> UInt8[Tensor, "batch 1 height width"]:
     return ((red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16).to(torch.uint8)
 
 
-_ON_LEVELS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
+ON_LEVELS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
     *(auto_contrast, equalize, invert, posterize, solarize, solarize_add),
     *(color, contrast, brightness, sharpness),
-)
-OPERATIONS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = MappingProxyType(
-    {operation.__name__: operation for operation in _ON_LEVELS}
 )
 
 
@@ -137,7 +124,7 @@ def _spread(values: Float[Tensor, " batch"] | Int64[Tensor, " batch"]) -> Tensor
 
 
 GEOMETRIC = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
-NAMES = (*OPERATIONS, *GEOMETRIC)
+NAMES = (*(operation.__name__ for operation in ON_LEVELS), *GEOMETRIC)
 """timm's fifteen operations, those that move pixels last."""
 
 NOTHING = -1
@@ -187,12 +174,10 @@ def apply_layer(
         ),
         dim=1,
     )
-    if images.is_cuda:
-        table = table.pin_memory()
-    table = table.to(images.device, non_blocking=True)
+    table = on_device(table, images.device)
     where, value, matrix = table[:, 0].long(), table[:, 1].float(), table[:, 2:].float()
     start = counts[0]
-    for operation, count in zip(OPERATIONS.values(), counts[1 : len(OPERATIONS) + 1], strict=True):
+    for operation, count in zip(ON_LEVELS, counts[1:], strict=False):
         if count:
             piece = slice(start, start + count)
             chosen = where[piece]
@@ -244,27 +229,13 @@ def _draw_jitter(batch: int, strength: float, generator: torch.Generator) -> lis
 
 def _matrices(layer: Layer, height: int, width: int) -> Float[Tensor, "batch 2 3"]:
     """Where output pixels come from under the layer's operation, where that moves pixels."""
-    matrix = torch.eye(2, 3, dtype=torch.float64).repeat(len(layer.value), 1, 1)
-    for name in GEOMETRIC:
-        chosen = layer.operation == NAMES.index(name)
-        value = layer.value[chosen]
-        if name == "rotate":
-            angle = -value * math.pi / 180
-            cosine, sine = angle.cos(), angle.sin()
-            middle_x, middle_y = width / 2, height / 2
-            first = torch.stack(
-                (cosine, sine, middle_x - cosine * middle_x - sine * middle_y), dim=1
-            )
-            second = torch.stack(
-                (-sine, cosine, middle_y + sine * middle_x - cosine * middle_y), dim=1
-            )
-            matrix[chosen] = torch.stack((first, second), dim=1)
-        elif name == "shear_x":
-            matrix[chosen, 0, 1] = value
-        elif name == "shear_y":
-            matrix[chosen, 1, 0] = value
-        elif name == "translate_x":
-            matrix[chosen, 0, 2] = value * width
-        else:
-            matrix[chosen, 1, 2] = value * height
-    return matrix
+    angle, shear_x, shear_y, shift_x, shift_y = (
+        torch.where(layer.operation == NAMES.index(name), layer.value.double(), 0.0)
+        for name in GEOMETRIC
+    )
+    cosine, sine = (-angle * math.pi / 180).cos(), (-angle * math.pi / 180).sin()
+    middle_x, middle_y = width / 2, height / 2
+    from_x = middle_x - cosine * middle_x - sine * middle_y + shift_x * width
+    from_y = middle_y + sine * middle_x - cosine * middle_y + shift_y * height
+    rows = (cosine, sine + shear_x, from_x), (shear_y - sine, cosine, from_y)
+    return torch.stack([torch.stack(row, dim=1) for row in rows], dim=1)

@@ -36,32 +36,24 @@ class Sample:
 
     def decode(self) -> Image.Image:
         """The picture in RGB; a `DataError` or an `OSError` if it cannot be read."""
-        if isinstance(self.content, np.ndarray):
-            return Image.fromarray(self.content)
-        file = self.content if isinstance(self.content, Path) else io.BytesIO(self.content)
+        content = self.content
+        if isinstance(content, np.ndarray):
+            return Image.fromarray(content)
         try:
-            with Image.open(file) as picture:
+            with Image.open(
+                io.BytesIO(content) if isinstance(content, bytes) else content
+            ) as picture:
                 if picture.mode != "RGB":
                     return picture.convert("RGB")
                 picture.load()  # `convert` would copy it.
                 return picture
         except (FileNotFoundError, PermissionError):
             raise
-        except (
-            OSError,  # Truncated, unknown, or no picture at all.
-            SyntaxError,  # Pillow's for a broken PNG.
-            ValueError,
-            Image.DecompressionBombError,
-        ) as error:
-            if self._is_empty():
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            if not (len(content) if isinstance(content, bytes) else content.stat().st_size):
                 raise DataError("is empty (0 bytes)") from error
             reason = str(error).partition("<_io")[0].strip() or type(error).__name__
             raise DataError(f"cannot be read as a picture: {reason}") from error
-
-    def _is_empty(self) -> bool:
-        if isinstance(self.content, Path):
-            return self.content.stat().st_size == 0
-        return len(self.content) == 0
 
 
 class Source(ABC):
@@ -84,8 +76,7 @@ class Source(ABC):
         self.classes = classes
         self.labels = np.ascontiguousarray(labels, dtype=np.int64)
         self.name = name
-        wrong = np.flatnonzero((self.labels < 0) | (self.labels >= len(classes)))
-        if len(wrong):
+        if len(wrong := np.flatnonzero((self.labels < 0) | (self.labels >= len(classes)))):
             first = int(wrong[0])
             raise DataError(
                 f"{self.name_of(first)} has label {self.labels[first]}, but there are "
@@ -125,8 +116,22 @@ class Source(ABC):
         return (self[int(index)] for index in indices)
 
 
-def numbered_classes(labels: Sequence[int] | np.ndarray, name: str) -> tuple[str, ...]:
-    """The numbers up to the largest label, as the names of classes that have none."""
+def settled_classes(
+    names: tuple[str, ...] | None,
+    classes: tuple[str, ...] | None,
+    labels: Sequence[int] | np.ndarray,
+    name: str,
+) -> tuple[str, ...]:
+    """What a data set's classes are called: as it says, or as training does, or by numbers.
+
+    Args:
+        names: what the data set says; None where it says nothing.
+        classes: those of the training split, which a validation split must keep to.
+    """
+    if names and classes and names != classes:
+        raise DataError(f"{name} lists other classes than the training split does")
+    if names or classes:
+        return names or classes or ()
     count = int(np.max(labels, initial=-1)) + 1
     if count > MOST_NUMBERED_CLASSES:
         raise DataError(
@@ -200,23 +205,21 @@ class FolderSource(Source):
         found = _subfolders(root)
         if not found:
             raise DataError(f"{root} has no subfolders; expected one for each class")
-        if classes is not None and set(found) - set(classes):
-            strange = sorted(set(found) - set(classes))
+        classes = found if classes is None else classes
+        if strange := sorted(set(found) - set(classes)):
             raise DataError(
                 f"{root} has classes that training does not know: {', '.join(strange[:5])}"
             )
-        classes = found if classes is None else classes
-        number = {name: index for index, name in enumerate(classes)}
         files: list[str] = []
         labels: list[int] = []
         for name in found:
-            pictures = _pictures(root / name)
+            pictures = sorted(walk_pictures(root / name))
             if not pictures:
                 raise DataError(
                     f"class folder {root / name} holds no pictures; remove it or fill it"
                 )
             files += pictures
-            labels += [number[name]] * len(pictures)
+            labels += [classes.index(name)] * len(pictures)
         # An Arrow array, not a list: a list's counts of references would be written to by every
         # process that reads it, and memory shared after a fork would be copied bit by bit.
         self._files = pa.array(files, pa.large_string())
@@ -232,31 +235,20 @@ class FolderSource(Source):
 
 def pictures_under(root: Path) -> list[Path]:
     """Pictures in a folder and below, whatever their classes, in the order of their names."""
-    return [root.parent / name for name in _pictures(root)]
+    return [root.parent / name for name in sorted(walk_pictures(root))]
 
 
-def has_pictures(root: Path) -> bool:
-    """Whether there is a picture in the folder or below; stops at the first."""
-    walked = os.walk(root, followlinks=True)
-    return any(_is_picture(name) for _, _, names in walked for name in names)
+def walk_pictures(folder: Path) -> Iterator[str]:
+    """Paths of pictures in the folder and below, relative to the folder's parent."""
+    for directory, _, names in os.walk(folder, followlinks=True):
+        prefix = os.path.relpath(directory, folder.parent)
+        for name in names:
+            if name[0] != "." and os.path.splitext(name)[1].lower() in _EXTENSIONS:
+                yield os.path.join(prefix, name)
 
 
-def _is_picture(name: str) -> bool:
-    extension = os.path.splitext(name)[1].lower()
-    return not name.startswith(".") and (extension in _EXTENSIONS or extension == ".webp")
-
-
-_EXTENSIONS = get_img_extensions(as_set=True)
+_EXTENSIONS = {*get_img_extensions(), ".webp"}
 
 
 def _subfolders(root: Path) -> tuple[str, ...]:
     return tuple(sorted(e.name for e in os.scandir(root) if e.is_dir() and e.name[0] != "."))
-
-
-def _pictures(folder: Path) -> list[str]:
-    """Paths of pictures in the folder and below, relative to the folder's parent, sorted."""
-    found = []
-    for directory, _, names in os.walk(folder, followlinks=True):
-        prefix = os.path.relpath(directory, folder.parent)
-        found += [os.path.join(prefix, name) for name in names if _is_picture(name)]
-    return sorted(found)

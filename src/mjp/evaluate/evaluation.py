@@ -162,12 +162,12 @@ class Evaluation(Generic[Options]):
         batch = options.batch or (256 if run.device.type == "cuda" else 32)
         subjects = self.subjects if subjects is None else subjects
         scorers = {subject.label: scorer(subject, batch) for subject in subjects}
-        decode = decoder or (lambda view: Decoder(source, view.transform(), 0, replace=False))
+        decode = decoder or (lambda view: Decoder(source, view.transform()))
         workers, skip = worker_count(options.workers), options.skip_corrupt
         for view, group in by_view(subjects).items():
             chosen = [scorers[subject.label] for subject in group]
-            blocks = Reader(source, decode(view), run.team, workers, skip_corrupt=skip)
-            total = blocks.own_images * sum(each.passes for each in chosen)
+            blocks = Reader(decode(view), run.team, workers, skip_corrupt=skip)
+            total = blocks.num_images * sum(each.passes for each in chosen)
             with float32_precision(options.precision), run.progress(what, total) as advance:
                 rows = gather(chosen, blocks, len(source), run.team, advance)
             problems = run.team.gathered(list(blocks.problems))

@@ -21,7 +21,7 @@ from mjp.core.run import Run, command_line
 from mjp.core.seeds import generator_for
 from mjp.core.statistics import estimates
 from mjp.core.team import float32_precision
-from mjp.data.decoding import View, reader
+from mjp.data.decoding import Decoder, Reader, View
 from mjp.data.embedded import PHOTOGRAPHS, photograph
 from mjp.data.feed import worker_count
 from mjp.data.opening import open_images
@@ -233,7 +233,7 @@ def accuracies(
     targets = outputs.to(run.device)
     total = -(-len(views) * len(source) // run.team.size)
     with meter("accuracy", total, shown=run.leads) as advance:
-        for block in reader(source, view, run.team, worker_count(None)):
+        for block in Reader(Decoder(source, view.transform()), run.team, worker_count(None)):
             for name, (defence, defended) in views.items():
                 images = (block.images.float() / 255).to(next(public.model.parameters()).dtype)
                 generator = generator_for(run.seed, "audit accuracy", step=block.number)
