@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,7 @@ class Feed(ABC):
         """What has to be done once, before the first batch."""
 
     @abstractmethod
-    def train(self, start: int, stop: int) -> Iterator[Batch]:
+    def train(self, start: int, stop: int) -> Generator[Batch, None, None]:
         """The batches of these steps, pass by pass."""
 
     @abstractmethod
@@ -72,9 +72,13 @@ def worker_count(asked: int | None) -> int:
     """Processes that decode, for this process: as many as asked, or its share of the cores."""
     if asked is not None:
         return asked
+    return max(1, available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Which not every system has.
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def train_transform(augment: AugmentSettings, image_format: ImageFormat) -> Any:
@@ -116,7 +120,7 @@ class WorkerFeed(Feed):
     def prepare(self, progress: Progress) -> None:
         """Nothing: workers start with the first batch."""
 
-    def train(self, start: int, stop: int) -> Iterator[Batch]:
+    def train(self, start: int, stop: int) -> Generator[Batch, None, None]:
         transform = train_transform(self.augment, self.format)
         decoder = Decoder(self.source, transform, self.seed, replace=True)
         passes = self.batching.passes

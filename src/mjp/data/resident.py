@@ -1,7 +1,7 @@
 """The resident feed: images are decoded once, kept as bytes on the device, and augmented there."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import compress
@@ -53,10 +53,10 @@ class ResidentFeed(Feed):
     def samples(self) -> int:
         return len(self._labels)
 
-    def train(self, start: int, stop: int) -> Iterator[Batch]:
+    def train(self, start: int, stop: int) -> Generator[Batch, None, None]:
         return prepared_ahead(self._batches(start, stop), self.device)
 
-    def _batches(self, start: int, stop: int) -> Iterator[Batch]:
+    def _batches(self, start: int, stop: int) -> Generator[Batch, None, None]:
         """All that is random in a step is drawn for its whole batch, on the host."""
         batch, augment = self.batching.batch, self.augment
         for step in range(start, stop):
@@ -177,7 +177,7 @@ DEPTH = 2
 """Batches that may wait; each takes the memory of a batch."""
 
 
-def prepared_ahead(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
+def prepared_ahead(batches: Iterator[Batch], device: torch.device) -> Generator[Batch, None, None]:
     """The same batches in the same order; on a GPU, made while the ones before are trained on.
 
     Starting the many small kernels of augmentation keeps a host busy for as long as a small model

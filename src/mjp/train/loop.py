@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,11 @@ def train(options: TrainOptions[Any]) -> None:
         trainer = Trainer(task, model, data, run)
         trainer.begin(resume=options.resume)
         calendar = trainer.calendar
-        batches = data.train(trainer.step, calendar.steps)
-        with run.stoppable(), Monitor.open(run, trainer.step, calendar.steps) as monitor:
+        with (
+            run.stoppable(),
+            Monitor.open(run, trainer.step, calendar.steps) as monitor,
+            closing(data.train(trainer.step, calendar.steps)) as batches,
+        ):
             while trainer.step < calendar.steps:
                 trainer.train_step(batches)
                 trainer.step += 1
