@@ -166,26 +166,19 @@ def apply_layer(
     order = layer.operation.argsort(stable=True)
     counts = torch.bincount(layer.operation + 1, minlength=len(NAMES) + 1).tolist()
     height, width = images.shape[2:]
-    table = torch.cat(
-        (
-            order.double()[:, None],
-            layer.value[order].double()[:, None],
-            _matrices(layer, height, width)[order].flatten(1),
-        ),
-        dim=1,
-    )
+    matrices = _matrices(layer, height, width)[order]
+    table = torch.column_stack((order, layer.value.double()[order], matrices.flatten(1)))
     table = on_device(table, images.device)
-    where, value, matrix = table[:, 0].long(), table[:, 1].float(), table[:, 2:].float()
-    start = counts[0]
-    for operation, count in zip(ON_LEVELS, counts[1:], strict=False):
-        if count:
-            piece = slice(start, start + count)
-            chosen = where[piece]
-            images[chosen] = operation(images[chosen], value[piece])
-        start += count
-    if start < len(order):
-        chosen = where[start:]
-        images[chosen] = affine(images[chosen], matrix[start:].view(-1, 2, 3), fill)
+    on_levels = len(ON_LEVELS) + 1
+    sizes = [*counts[:on_levels], sum(counts[on_levels:])]
+    _, *places, moved = table[:, 0].long().split(sizes)
+    _, *values, _ = table[:, 1].float().split(sizes)
+    for operation, place, value in zip(ON_LEVELS, places, values, strict=True):
+        if len(place):
+            images[place] = operation(images[place], value)
+    if len(moved):
+        matrix = table[len(table) - len(moved) :, 2:].float().view(-1, 2, 3)
+        images[moved] = affine(images[moved], matrix, fill)
     return images
 
 
