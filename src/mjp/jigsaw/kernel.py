@@ -70,12 +70,8 @@ def _block_plan_kernel(  # type: ignore[no-untyped-def]
     in_grid = cell < rows * cols
     masked = tl.zeros([CELLS], tl.int32)
     remaining = num_masked
-    number = image * 0
-    attempt = image * 0
-    top = image * 0
-    left = image * 0
-    high = image * 0
-    wide = image * 0
+    number, attempt = image * 0, image * 0
+    top, left, high, wide = image * 0, image * 0, image * 0, image * 0
     while (remaining > 0) & (number < num_blocks) & (attempt < ATTEMPTS):
         draw = (image * num_blocks + number) * ATTEMPTS + attempt
         largest = tl.minimum(remaining.to(tl.float32), max_area)
@@ -130,17 +126,11 @@ def block_plan(
     masked = torch.empty(batch, grid.num_patches, dtype=torch.int8, device=device)
     source = torch.empty(batch, grid.num_patches, dtype=torch.int64, device=device)
     cells = triton.next_power_of_2(grid.num_patches)
-    drawn = (draws.area, draws.aspect, draws.top, draws.left, draws.tie_break, order)
-    sizes = (grid.rows, grid.cols, num_masked, num_blocks, max_block_area(grid))
+    areas = (max_block_area(grid), float(MIN_BLOCK_AREA))
+    rule = (grid.rows, grid.cols, num_masked, num_blocks, *areas, MAX_ASPECT**-0.5, MAX_ASPECT**0.5)
     with torch.cuda.device(device):
         _block_plan_kernel[(batch,)](
-            *drawn,
-            masked,
-            source,
-            *sizes,
-            float(MIN_BLOCK_AREA),
-            MAX_ASPECT**-0.5,
-            MAX_ASPECT**0.5,
+            *(*draws, order, masked, source, *rule),
             ATTEMPTS=ATTEMPTS,
             CELLS=cells,
             num_warps=max(1, min(8, cells // 256)),
@@ -152,6 +142,5 @@ def block_plan(
 def try_out() -> None:
     """Builds and runs the kernel once, on next to nothing."""
     grid = PatchGrid(2, 2)
-    generator = torch.Generator("cuda").manual_seed(0)
-    draws = draw_for_blocks(grid, 1, 1, generator)
+    draws = draw_for_blocks(grid, 1, 1, torch.Generator("cuda").manual_seed(0))
     block_plan(grid, 1, draws, draws.tie_break)

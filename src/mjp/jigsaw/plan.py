@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int64, Shaped
+from jaxtyping import Bool, Int64, Shaped
 from torch import Tensor
 
 from mjp.core.errors import ConfigError
@@ -47,12 +47,8 @@ class JigsawPlan:
         cls, grid: PatchGrid, batch: int, device: torch.device | str = "cpu"
     ) -> "JigsawPlan":
         """The plan that masks and moves nothing."""
-        order = torch.arange(grid.num_patches, device=device)
-        return cls(
-            grid=grid,
-            masked=torch.zeros(batch, grid.num_patches, dtype=torch.bool, device=device),
-            source=order.repeat(batch, 1),
-        )
+        masked = torch.zeros(batch, grid.num_patches, dtype=torch.bool, device=device)
+        return cls(grid, masked, torch.arange(grid.num_patches, device=device).repeat(batch, 1))
 
     @property
     def batch(self) -> int:
@@ -71,10 +67,6 @@ class JigsawPlan:
         pixels = None if self.pixels is None else self.pixels[images]
         return JigsawPlan(self.grid, self.masked[images], self.source[images], pixels)
 
-    def realised_ratio(self) -> Float[Tensor, " batch"]:
-        """The share of each image's patches that is masked."""
-        return self.masked.float().mean(dim=1)
-
     def to(self, device: torch.device | str) -> "JigsawPlan":
         """The same plan on another device."""
         pixels = None if self.pixels is None else self.pixels.to(device)
@@ -90,8 +82,8 @@ class JigsawPlan:
         self, images: Shaped[Tensor, "batch chan height width"]
     ) -> Shaped[Tensor, "batch chan height width"]:
         """Moves the patches back: `plan.invert(plan.apply(images))` equals `images`."""
-        pixels = None if self.pixels is None else inverse_permutation(self.pixels)
-        return self._move(images, inverse_permutation(self.source), pixels)
+        pixels = None if self.pixels is None else self.pixels.argsort(dim=1)
+        return self._move(images, self.source.argsort(dim=1), pixels)
 
     def apply_to_tokens(
         self, tokens: Shaped[Tensor, "batch patches dim"]
@@ -124,11 +116,17 @@ class JigsawPlan:
                 "a plan moves the patches of images of shape (batch, chan, height, width), "
                 f"got {tuple(images.shape)}"
             )
-        self.grid.patch_shape(images.shape[2], images.shape[3])
         self.check_fits(images.shape[0], self.grid, images.device)
         patches = take_patches(self.grid.split(images), source)
         if pixels is not None:
-            patches = _take_pixels(patches, pixels)
+            flat = patches.flatten(3)
+            if flat.shape[3] != pixels.shape[1]:
+                raise ConfigError(
+                    f"the plan shuffles {pixels.shape[1]} pixels in a patch, but a patch of these "
+                    f"images has {flat.shape[3]}"
+                )
+            index = pixels[:, None, None, :].expand_as(flat)
+            patches = flat.gather(3, index).reshape(patches.shape)
         moved = self.grid.join(patches)
         if images.stride(1) == 1 < images.shape[1]:
             return moved.contiguous(memory_format=torch.channels_last)
@@ -141,25 +139,6 @@ def take_patches(
     """Gathers patch source[i] into place i, for each image."""
     index = source.reshape(*source.shape, *(1 for _ in patches.shape[2:]))
     return patches.gather(1, index.expand_as(patches))
-
-
-def inverse_permutation(source: Int64[Tensor, "batch items"]) -> Int64[Tensor, "batch items"]:
-    """The permutation that undoes `source`, for each image."""
-    order = torch.arange(source.shape[1], device=source.device).expand_as(source)
-    return torch.empty_like(source).scatter(1, source, order)
-
-
-def _take_pixels(
-    patches: Shaped[Tensor, "batch patches chan patch_height patch_width"],
-    pixels: Int64[Tensor, "batch pixels"],
-) -> Shaped[Tensor, "batch patches chan patch_height patch_width"]:
-    flat = patches.flatten(3)
-    if flat.shape[3] != pixels.shape[1]:
-        raise ConfigError(
-            f"the plan shuffles {pixels.shape[1]} pixels in a patch, but a patch of these images "
-            f"has {flat.shape[3]}"
-        )
-    return flat.gather(3, pixels[:, None, None, :].expand_as(flat)).reshape(patches.shape)
 
 
 def _check_order(masked: Tensor, source: Tensor) -> None:

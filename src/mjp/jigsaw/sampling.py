@@ -25,14 +25,12 @@ def sample_plan(
     pixels: int | tuple[int, int] | None = None,
     device: torch.device | str | None = None,
 ) -> JigsawPlan:
-    """Draws one mask and one permutation for each image.
+    """Draws one mask and one permutation for each image; the plan lies on the generator's device.
 
     Exactly round(ratio * patches) patches of each image are masked and permuted uniformly among
     themselves. The paper draws one mask per batch; we draw one per image.
 
     Args:
-        ratio: the share of patches to mask, in [0, 1].
-        generator: source of randomness; the plan lies on its device.
         shape: `block` masks random rectangles (BEiT's rule), `scatter` independent patches.
         pixels: the size of a patch in pixels, to also shuffle the pixels inside every patch of an
             image with one permutation (variant C).
@@ -49,8 +47,7 @@ def sample_plan(
         raise ConfigError(f"the generator is on {generator.device}, the plan is wanted on {device}")
     num_masked = round(ratio * grid.num_patches)
     if num_masked and batch:
-        masked, source = _shuffle(grid, batch, num_masked, shape, generator)
-        plan = JigsawPlan(grid, masked, source)
+        plan = JigsawPlan(grid, *_shuffle(grid, batch, num_masked, shape, generator))
     else:
         plan = JigsawPlan.identity(grid, batch, generator.device)
     if pixels is not None:
@@ -91,10 +88,7 @@ def _shuffle(
 def shuffle_masked(
     masked: Bool[Tensor, "batch patches"], order: Float[Tensor, "batch patches"]
 ) -> Int64[Tensor, "batch patches"]:
-    """Permutes the masked patches uniformly, given a uniform sort key in [0, 1) for each patch.
-
-    The k-th masked patch in the order of its key goes to the k-th masked place.
-    """
+    """Sends the k-th masked patch by its key, uniform in [0, 1), to the k-th masked place."""
     places = torch.arange(masked.shape[1], device=masked.device)
     shuffled = torch.where(masked, order, 2.0).argsort(dim=1, stable=True)
     ordinal = (masked.cumsum(dim=1) - 1).clamp(min=0)

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -15,9 +15,6 @@ from mjp.core.errors import DataError
 from mjp.core.records import Scalar
 from mjp.models.backbone import MJPBackbone
 from mjp.models.weights import PREFIX
-
-IMAGENET_CLASSES = 1000
-WORDNET = re.compile(r"n\d{8}")
 
 
 def model_facts(label: str, model: Any) -> dict[str, Scalar]:
@@ -37,8 +34,7 @@ def model_facts(label: str, model: Any) -> dict[str, Scalar]:
 def architecture_of(model: nn.Module) -> str:
     """timm's name of a model, without tag and without ours in front; its class if it has none."""
     config = getattr(model, "pretrained_cfg", None) or {}
-    name = config.get("architecture") or type(model).__name__
-    return str(name).removeprefix(PREFIX)
+    return str(config.get("architecture") or type(model).__name__).removeprefix(PREFIX)
 
 
 def fingerprint(model: Any) -> str:
@@ -65,19 +61,18 @@ def class_outputs(model: Any, classes: tuple[str, ...], data: str) -> Int64[Tens
     outputs = int(model.num_classes)
     if outputs < 1:
         raise DataError("this model has no classifier, so there is nothing to be right or wrong")
-    if len(classes) == outputs and set(classes) == set(map(str, range(outputs))):
+    if sorted(classes) == sorted(map(str, range(outputs))):
         return torch.tensor([int(name) for name in classes])  # Folders 0, 1, 10, 11, 2, …
-    known = _label_names(model)
-    if known:
+    known, order = _label_names(model), _imagenet_order(model)
+    if known and (set(classes) <= set(known) or order is None):
         by_name = {name: [number] for number, name in enumerate(known)}
-        if all(name in by_name for name in classes) or not is_imagenet(model):
-            return _matched(by_name, classes, data, f"the model's {outputs} classes")
-    if all(WORDNET.fullmatch(name) for name in classes) and is_imagenet(model):
-        return _from_imagenet(model, classes, data)
-    if len(classes) == outputs and not known:
+        return _matched(by_name, classes, data, f"the model's {outputs} classes")
+    wordnet = order is not None and all(re.fullmatch(r"n\d{8}", name) for name in classes)
+    if len(classes) == outputs and not known and not wordnet:
         return torch.arange(outputs)
-    if is_imagenet(model) and not all(name.isdecimal() for name in classes):
-        return _from_imagenet(model, classes, data)
+    if order is not None and not all(name.isdecimal() for name in classes):
+        places = _matched(_imagenet(), classes, data, "ImageNet's 1000 classes")
+        return torch.tensor(order).argsort()[places]
     raise DataError(
         f"{data} has {len(classes)} classes and the model {outputs} outputs, and nothing says "
         "which output stands for which class; name the classes of the data as the model's, or by "
@@ -92,10 +87,7 @@ def imagenet_synsets() -> tuple[str, ...]:
 
 def is_imagenet(model: Any) -> bool:
     """Whether a model tells ImageNet's thousand classes apart, as far as it says."""
-    known = _label_names(model)
-    return int(model.num_classes) == IMAGENET_CLASSES and (
-        not known or _places_in_imagenet(known) is not None
-    )
+    return _imagenet_order(model) is not None
 
 
 def _label_names(model: Any) -> tuple[str, ...]:
@@ -104,35 +96,32 @@ def _label_names(model: Any) -> tuple[str, ...]:
     return tuple(map(str, known)) if len(known) == int(model.num_classes) else ()
 
 
-def _places_in_imagenet(names: tuple[str, ...]) -> list[int] | None:
-    """Where in ImageNet's order each name stands; None unless they are its thousand classes."""
-    if set(names) == set(map(str, range(IMAGENET_CLASSES))):
+def _imagenet_order(model: Any) -> list[int] | None:
+    """The number in ImageNet of each output; None unless they are its thousand classes."""
+    in_order, names = list(range(1000)), _label_names(model)
+    if not names:
+        return in_order if int(model.num_classes) == 1000 else None
+    if sorted(names) == sorted(map(str, in_order)):
         return [int(name) for name in names]
-    table = _imagenet()
-    found = [table.get(name) or table.get(_plain(name), []) for name in names]
     # Two classes are called crane, and two maillot: these stand where order puts them.
     places = [
-        one[0] if len(one) == 1 else number if number in one else -1
-        for number, one in enumerate(found)
+        candidates[0] if len(candidates) == 1 else number if number in candidates else -1
+        for number, candidates in enumerate(_candidates(_imagenet(), name) for name in names)
     ]
-    return places if sorted(places) == list(range(IMAGENET_CLASSES)) else None
+    return places if sorted(places) == in_order else None
 
 
-def _from_imagenet(model: Any, classes: tuple[str, ...], data: str) -> Int64[Tensor, " classes"]:
-    """The outputs of a model of ImageNet for classes that are called as ImageNet's."""
-    places = _matched(_imagenet(), classes, data, "ImageNet's 1000 classes")
-    known = _label_names(model)
-    order = _places_in_imagenet(known) if known else None
-    return places if order is None else torch.tensor(order).argsort()[places]
+def _candidates(known: Mapping[str, list[int]], name: str) -> list[int]:
+    return known.get(name) or known.get(_plain(name), [])
 
 
 def _matched(
-    known: dict[str, list[int]], classes: Iterable[str], data: str, what: str
+    known: Mapping[str, list[int]], classes: tuple[str, ...], data: str, what: str
 ) -> Int64[Tensor, " classes"]:
-    found = {name: known.get(name) or known.get(_plain(name), []) for name in classes}
-    unknown = [name for name, numbers in found.items() if not numbers]
-    unclear = [name for name, numbers in found.items() if len(numbers) > 1]
-    outputs = [numbers[0] for numbers in found.values() if numbers]
+    candidates = {name: _candidates(known, name) for name in classes}
+    unknown = [name for name, numbers in candidates.items() if not numbers]
+    unclear = [name for name, numbers in candidates.items() if len(numbers) > 1]
+    outputs = [number for numbers in candidates.values() for number in numbers]
     problem = ""
     if unknown:
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
