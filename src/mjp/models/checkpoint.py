@@ -35,11 +35,9 @@ from mjp.models.weights import (
     read_state,
 )
 
-_NOT_ARCHITECTURE = (
-    *("training", "grad_checkpointing", "distilled_training", "drop_prob", "p", "fused_attn"),
-    "target_shift_size",
-)
-"""Attributes that do not change what a model computes in evaluation, but for rounding."""
+# Attributes that do not change what a model computes in evaluation, but for rounding.
+_NOT_ARCHITECTURE = {"training", "grad_checkpointing", "distilled_training", "drop_prob", "p"}
+_NOT_ARCHITECTURE |= {"fused_attn", "target_shift_size"}
 
 Precision = Literal["own", "fp16"]
 
@@ -51,12 +49,8 @@ def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") ->
     """Writes a wrapped model to a folder: `model.safetensors` and `config.json`.
 
     Each file is written whole or not at all; a model that could not be built again from what the
-    configuration records is refused. What is of training alone, such as gradient checkpointing or
-    `set_distilled_training`, is not kept.
-
-    Args:
-        precision: `fp16` rounds the weights in the file, to half its size, and leaves the model as
-            it is; `mjp.load` then gives a model in single precision again.
+    configuration records is refused. What is of training alone, such as gradient checkpointing, is
+    not kept. `fp16` rounds the weights in the file alone; `mjp.load` gives single precision again.
     """
     check_choice("precision", precision, get_args(Precision))
     if not isinstance(model, MJPBackbone):
@@ -64,7 +58,7 @@ def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") ->
             f"mjp.save writes wrapped models, not a {type(model).__name__}; see mjp.wrap, or save "
             "what it holds in its .module, ._orig_mod or .model"
         )
-    arguments = _describe(model)
+    arguments = {**_describe(model), "mjp": model.mjp_config.to_dict()}
     folder = Path(path)
     unfinished = folder / ".part"  # A killed writer leaves nothing elsewhere.
     tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
@@ -80,12 +74,7 @@ def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") ->
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
         save_file(tensors, unfinished / WEIGHTS_NAME, metadata={"format": "pt"})
-        save_config_for_hf(
-            model,
-            unfinished / CONFIG_NAME,
-            model_config=notes,
-            model_args={**arguments, "mjp": model.mjp_config.to_dict()},
-        )
+        save_config_for_hf(model, unfinished / CONFIG_NAME, notes, arguments)
         for name in (WEIGHTS_NAME, CONFIG_NAME):
             with (unfinished / name).open("rb") as file:
                 os.fsync(file.fileno())
@@ -99,10 +88,9 @@ def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") ->
 def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
     """Reads a model that `mjp.save` wrote, in the precision that it had.
 
-    Args:
-        head: `keep` draws a new classifier, for another num_classes.
-        arguments: override what was saved, as for `mjp.create_model`; with img_size, the position
-            table is resampled, and the windows of a Swin grow with the image.
+    Arguments override what was saved, as for `mjp.create_model`: with another num_classes,
+    head="keep" draws a new classifier; with img_size, the position table is resampled, and the
+    windows of a Swin grow with the image.
     """
     if arguments.get("features_only"):
         raise ConfigError(
@@ -117,16 +105,9 @@ def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
     img_size = arguments.pop("img_size", None)
     try:
         saved = {**content["model_args"], **arguments}
-        described = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in content["pretrained_cfg"].items()
-        }
-        model = build(
-            architecture.removeprefix(PREFIX),
-            MJPConfig.from_dict(saved.pop("mjp")),
-            pretrained_cfg={**described, "architecture": architecture},
-            **saved,
-        )
+        described = {**content["pretrained_cfg"], "architecture": architecture}
+        config = MJPConfig.from_dict(saved.pop("mjp"))
+        model = build(architecture.removeprefix(PREFIX), config, pretrained_cfg=described, **saved)
     except (KeyError, AttributeError, TypeError, AssertionError) as error:
         raise CheckpointError(
             f"{folder / CONFIG_NAME} is not the configuration of a {architecture} ({error!r})"
@@ -170,8 +151,7 @@ def _describe(model: MJPBackbone) -> dict[str, Any]:
     try:
         for _ in range(3):  # Again, because one argument may change the default of another.
             with torch.device("meta"):
-                name = architecture.removeprefix(PREFIX)
-                twin = build(name, model.mjp_config, **arguments)
+                twin = build(architecture.removeprefix(PREFIX), model.mjp_config, **arguments)
             built = twin.timm_arguments()
             changed = {name: value for name, value in live.items() if value != built.get(name)}
             if not changed:
@@ -181,15 +161,13 @@ def _describe(model: MJPBackbone) -> dict[str, Any]:
     except (UnsupportedModelError, ConfigError, TypeError, AssertionError) as error:
         raise CheckpointError(f"this model cannot be described in a file: {error}") from error
     (parts, settings), (built_parts, built_settings) = _signature(model), _signature(twin)
+    # A setting that one of them alone has is a note of its user's.
+    common = {name: value for name, value in settings.items() if name in built_settings}
+    ours, theirs = parts | common, built_settings | built_parts
     different = [
-        f"{name} is {parts.get(name)}, not {built_parts.get(name)}"
-        for name in parts | built_parts
-        if parts.get(name) != built_parts.get(name)
-    ]
-    different += [
-        f"{name} is {value!r}, not {built_settings[name]!r}"
-        for name, value in settings.items()
-        if value != built_settings.get(name, value)
+        f"{name} is {ours.get(name)}, not {theirs.get(name)}"
+        for name in ours | built_parts
+        if ours.get(name) != theirs.get(name)
     ]
     if different:
         raise CheckpointError(
@@ -216,12 +194,10 @@ def _signature(model: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def pretrained(name: str, *, head: Head = "load", **arguments: Any) -> Any:
-    """A small trained model of the package, in evaluation mode and single precision.
+    """A small trained model of the package, in evaluation mode; arguments are those of `mjp.load`.
 
     `mini-imagenet-plain` and `mini-imagenet-mjp`: ViTs of four blocks without and with MJP, for 100
     classes of ImageNet at 64 pixels, of 2 million parameters each.
-
-    Another num_classes, an img_size and so on are taken as by `mjp.load`.
     """
     return load(pretrained_folder(name), head=head, **arguments).eval()
 

@@ -16,8 +16,8 @@ from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
 from mjp.core.seeds import seed_for
 from mjp.models.backbone import MJPBackbone
 from mjp.models.checkpoint import load, pretrained, pretrained_names
-from mjp.models.config import VARIANTS, MJPConfig
-from mjp.models.factory import create_model, wrap
+from mjp.models.config import VARIANTS
+from mjp.models.factory import wrap
 from mjp.models.weights import (
     CONFIG_NAME,
     PREFIX,
@@ -27,23 +27,15 @@ from mjp.models.weights import (
     read_state,
 )
 
-RANDOM = "random"
-"""In place of a file: the architecture with weights drawn from a seed."""
-PRETRAINED = "pretrained:"
-"""Before the name of a trained model that is part of the package."""
+RANDOM = "random"  # In place of a file: weights drawn from a seed.
+PRETRAINED = "pretrained:"  # Before the name of a trained model of the package.
+IMPORT = "import:"  # Before MODULE:FUNCTION, which makes a model of the person's own.
 SOURCES = ("hf-hub:", "local-dir:", PRETRAINED)
-IMPORT = "import:"
-"""Before MODULE:FUNCTION, which makes a model of the person's own."""
 
 
 @dataclass(frozen=True)
 class ModelName:
-    """What a person wrote, taken apart: `[LABEL=]MODEL[@WEIGHTS]`.
-
-    Args:
-        source: a folder, a timm name, or a name behind `pretrained:`, `hf-hub:` or `local-dir:`.
-        weights: a file for a timm name, or `random`; None for those that belong to the source.
-    """
+    """What a person wrote, taken apart: `[LABEL=]MODEL[@WEIGHTS]`."""
 
     label: str
     source: str
@@ -53,31 +45,29 @@ class ModelName:
     def parse(cls, text: str) -> "ModelName":
         """Takes apart what was written; a path that exists is taken as it is."""
         label, source, weights = "", text.strip(), None
-        if not source.startswith(SOURCES) and not _exists(source):
+        if not _is_whole(source):
             before, equals, after = source.partition("=")
             if equals and "@" not in before:
                 label, source = before.strip(), after.strip()
-            complete = source.startswith(SOURCES) or _exists(source)
-            if not complete:
-                source, _, file = source.partition("@")
-                weights = file or None
+            if not _is_whole(source):
+                source, _, weights = source.partition("@")
         if not source:
             raise ConfigError(f"{text!r} names no model; write [LABEL=]MODEL[@WEIGHTS]")
-        return cls(label or _short(source), source, weights)
+        return cls(label or _short(source), source, weights or None)
 
 
-def _exists(path: str) -> bool:
-    return Path(path).expanduser().exists()
+def _is_whole(source: str) -> bool:
+    """Whether this is a model as it stands, so that = and @ are parts of its name."""
+    return source.startswith(SOURCES) or Path(source).expanduser().exists()
 
 
 def _short(source: str) -> str:
     """What to call a model that was given no label."""
     bare = source.partition(":")[2] if source.startswith(SOURCES) else source
     path = Path(bare).expanduser()
-    if path.is_dir():
-        path = path.resolve()
-        if path.name in ("best", "final"):
-            return path.parent.name if path.name == "best" else f"{path.parent.name}/final"
+    path = path.resolve() if path.is_dir() else path
+    if path.is_dir() and path.name in ("best", "final"):
+        return path.parent.name if path.name == "best" else f"{path.parent.name}/final"
     return path.name or bare
 
 
@@ -95,10 +85,7 @@ def open_models(texts: tuple[str, ...], size: tuple[int, int] | None = None) -> 
 
 
 def open_model(name: ModelName, size: tuple[int, int] | None = None) -> Any:
-    """The model, in evaluation mode, in single precision, on the CPU.
-
-    Its position table is resampled for images of another size.
-    """
+    """The model, as `open_models` gives it; another size of images resamples its positions."""
     try:
         model = _build(name, {} if size is None else {"img_size": size})
     except (TypeError, AssertionError) as error:
@@ -130,13 +117,11 @@ def _build(name: ModelName, arguments: dict[str, Any]) -> Any:
             f"{path} is a file of weights, which does not say of what model; write "
             f"ARCHITECTURE@{path}, such as deit_small_patch16_224@{path}"
         )
-    if source.startswith("hf-hub:"):
-        return _pretrained(source, arguments)
     architecture = split_model_name_tag(source)[0]
-    if not timm.is_model(architecture):
+    if not source.startswith("hf-hub:") and not timm.is_model(architecture):
         ours = difflib.get_close_matches(architecture, pretrained_names(), n=2, cutoff=0.8)
-        close = [PRETRAINED + known for known in ours]
-        close = close or difflib.get_close_matches(architecture, timm.list_models(), n=3)
+        theirs = difflib.get_close_matches(architecture, timm.list_models(), n=3)
+        close = [PRETRAINED + known for known in ours] or theirs
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         raise ConfigError(f"{source!r} is neither a folder nor a model of timm's{hint}")
     if name.weights is None:
@@ -180,20 +165,18 @@ def _pretrained(source: str, arguments: dict[str, Any]) -> Any:
 def _from_file(source: str, path: Path, arguments: dict[str, Any]) -> Any:
     """An architecture of timm's or ours with the weights of a file, for as many classes."""
     state = read_state(path)
-    plain = source.removeprefix(PREFIX)
-    classifier = (timm.get_pretrained_cfg(plain) or timm.get_pretrained_cfg(source)).classifier
+    classifier = timm.get_pretrained_cfg(source).classifier
     first = classifier[0] if isinstance(classifier, (tuple, list)) else classifier
     if (weight := state.get(f"{first}.weight")) is not None:
         arguments = {**arguments, "num_classes": int(weight.shape[0])}
-    if source.startswith(PREFIX):
-        model = create_model(plain, MJPConfig(), **arguments)
+    model = timm.create_model(source, **arguments)
+    if isinstance(model, MJPBackbone):
         load_weights(model, path)
         return model
     if any(name.startswith((*MJPBackbone.added_names, "pos_embed.weight")) for name in state):
         raise CheckpointError(
             f"{path} holds a model with MJP; write {PREFIX}{source}@{path} to open it as one"
         )
-    model = timm.create_model(source, **arguments)
     try:
         # A wrapper around the same parameters, which knows how to resample and rename.
         load_weights(wrap(model, VARIANTS["A"]), path)

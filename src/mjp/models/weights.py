@@ -16,9 +16,7 @@ from mjp.core.errors import CheckpointError, ConfigError
 from mjp.jigsaw import PatchGrid
 from mjp.models.backbone import MJPBackbone
 
-PREFIX = "mjp_"
-"""Before the name of timm's, the name of an architecture with MJP."""
-
+PREFIX = "mjp_"  # Before the name of timm's, the name of an architecture with MJP.
 WEIGHTS_NAME = "model.safetensors"
 CONFIG_NAME = "config.json"
 
@@ -31,16 +29,17 @@ def load_weights(model: MJPBackbone, path: str | Path, *, head: Head = "load") -
     Understands safetensors, torch files (nothing in them is executed), folders that `mjp.save` or
     timm wrote, and the checkpoints of the MJP paper's authors. Plain timm weights leave the unknown
     position and the locator as they are. Position tables of another grid and patch kernels of
-    another size are resampled, and averaged weights are preferred, as timm does.
-
-    Args:
-        head: `keep` leaves the model's classifier as it is, to fine-tune on other classes.
+    another size are resampled, and averaged weights are preferred, as timm does. `head="keep"`
+    leaves the model's classifier as it is, to fine-tune on other classes.
     """
     if not isinstance(model, MJPBackbone):
         raise ConfigError("mjp.load_weights loads into wrapped models; see mjp.wrap")
     path = Path(path)
-    state = fit_to_model(read_state(path), model, grid=_saved_grid(path))
-    load_strictly(model, state, path, head)
+    try:
+        grid = PatchGrid(*read_config(path)["position_grid"])
+    except (CheckpointError, ConfigError, KeyError, TypeError):
+        grid = None  # Of tables in files that `mjp.save` did not write.
+    load_strictly(model, fit_to_model(read_state(path), model, grid), path, head)
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -96,19 +95,8 @@ def fit_to_model(
     What plain timm weights cannot have is filled in from the model; tables of positions are taken
     as square where their grid is not known.
     """
-    fitted = dict(model.fit_weights(convert_reference(state), grid))
-    if not any(name.startswith(model.added_names) for name in fitted):
-        own = model.state_dict()
-        fitted |= {name: own[name] for name in own if name.startswith(model.added_names)}
-    return fitted
-
-
-def convert_reference(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The names of the paper's published checkpoints turned into ours; others are left alone.
-
-    There, one embedding table holds the class token's row, the patches' and, last, the unknown one,
-    and the regressor is called `dlocr`.
-    """
+    # In the paper's published checkpoints the regressor is called `dlocr`, and one embedding table
+    # holds the class token's row, the patches' and, last, the unknown one.
     converted = {name.replace("dlocr.", "locator.", 1): value for name, value in state.items()}
     table = converted.pop("pos_embed.weight", None)
     if table is not None:
@@ -119,13 +107,17 @@ def convert_reference(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
             )
         converted["pos_embed"] = table[None, :-1].clone()
         converted["unknown_position"] = table[None, -1:].clone()
-    return converted
+    fitted = dict(model.fit_weights(converted, grid))
+    if not any(name.startswith(model.added_names) for name in fitted):
+        own = model.state_dict()
+        fitted |= {name: own[name] for name in own if name.startswith(model.added_names)}
+    return fitted
 
 
 def load_strictly(model: Any, state: Mapping[str, Tensor], path: Path, head: Head = "load") -> None:
     """Loads the tensors, or raises an error that lists every name and shape that differs."""
     check_choice("head", head, get_args(Head))
-    own, heads = model.state_dict(), _head_names(model)
+    own, heads = model.state_dict(), _heads(model)
     if head == "keep":
         state = {name: tensor for name, tensor in state.items() if not name.startswith(heads)}
         state |= {name: tensor for name, tensor in own.items() if name.startswith(heads)}
@@ -150,29 +142,17 @@ def load_strictly(model: Any, state: Mapping[str, Tensor], path: Path, head: Hea
 
 def head_fits(model: MJPBackbone, state: Mapping[str, Tensor]) -> bool:
     """Whether the classifier among these tensors is for as many classes as the model's."""
-    heads = _head_names(model)
+    heads = {name: t for name, t in model.state_dict().items() if name.startswith(_heads(model))}
     return all(
-        name in state and state[name].shape == tensor.shape
-        for name, tensor in model.state_dict().items()
-        if name.startswith(heads)
+        name in state and state[name].shape == tensor.shape for name, tensor in heads.items()
     )
 
 
-def _head_names(model: Any) -> tuple[str, ...]:
+def _heads(model: Any) -> tuple[str, ...]:
     """How the names of the classifier's parameters start."""
     heads = model.get_classifier()
-    heads = heads if isinstance(heads, tuple) else (heads,)
-    return tuple(
-        f"{name}." for name, module in model.named_modules() if any(module is one for one in heads)
-    )
-
-
-def _saved_grid(path: Path) -> PatchGrid | None:
-    """The grid of the position tables in a folder that `mjp.save` wrote."""
-    try:
-        return PatchGrid(*read_config(path)["position_grid"])
-    except (CheckpointError, ConfigError, KeyError, TypeError):
-        return None
+    heads = {id(head) for head in (heads if isinstance(heads, tuple) else (heads,))}
+    return tuple(f"{name}." for name, module in model.named_modules() if id(module) in heads)
 
 
 def saved_pretrained_cfg(path: Path) -> dict[str, Any]:
