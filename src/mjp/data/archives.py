@@ -6,6 +6,7 @@ import os
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,6 @@ class ParquetSource(Source):
         files: list[Path],
         classes: tuple[str, ...] | None = None,
         readers: int = 2,
-        window_bytes: int = WINDOW_BYTES,
     ) -> None:
         self._files = files
         self._readers = readers
@@ -60,11 +60,12 @@ class ParquetSource(Source):
                     _check_images(metadata, f"{path}: row group {group}")
                     if rows := metadata.num_rows:
                         groups.append((number, group, rows, metadata.total_byte_size))
-                labels.append(_labels(table, path))
+                with _reading(f"{path}: column 'label' cannot be read"):
+                    column = table.read(columns=["label"]).column("label").cast(pa.int64())
+                labels.append(column.fill_null(-1).to_numpy())
         self._groups = np.asarray(groups, dtype=np.int64).reshape(-1, 4)
         self._starts = np.concatenate(([0], self._groups[:, 2].cumsum()))
         self._sizes = self._groups[:, 3]
-        self._window_bytes = window_bytes
         self._recent: tuple[int, pa.ChunkedArray | None] = (-1, None)
         name = str(files[0]) if len(files) == 1 else f"{files[0].parent} ({len(files)} files)"
         joined = np.concatenate(labels)
@@ -90,7 +91,7 @@ class ParquetSource(Source):
         windows: list[list[Tensor]] = []
         held = math.inf
         for group in torch.randperm(len(self._sizes), generator=generator).tolist():
-            if held + self._sizes[group] > self._window_bytes:
+            if held + self._sizes[group] > WINDOW_BYTES:
                 windows.append([])
                 held = 0
             windows[-1].append(torch.arange(self._starts[group], self._starts[group + 1]))
@@ -126,16 +127,13 @@ class ParquetSource(Source):
         """Whether one more row group may be read ahead."""
         unread = sum(not future.done() for future in held.values())
         size = sum(int(self._sizes[group]) for group in held)
-        return unread < self._readers and size < 1.25 * self._window_bytes
+        return unread < self._readers and size < 1.25 * WINDOW_BYTES
 
     def _read(self, group: int) -> pa.ChunkedArray:
         file, number = self._groups[group, :2]
         path = self._files[file]
-        try:
-            with _opened(path) as table:
-                return table.read_row_group(int(number), columns=["image"]).column("image")
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{path}: row group {number} cannot be read: {error}") from error
+        with _reading(f"{path}: row group {number} cannot be read"), _opened(path) as table:
+            return table.read_row_group(int(number), columns=["image"]).column("image")
 
     def _sample(self, index: int, group: int, column: pa.ChunkedArray) -> Sample:
         image = column[index - int(self._starts[group])]
@@ -158,11 +156,18 @@ def _class_names(schema: pa.Schema, path: Path) -> tuple[str, ...] | None:
         raise DataError(f"{path} has metadata 'huggingface' of too many levels") from error
 
 
-def _opened(path: Path) -> pq.ParquetFile:
+@contextmanager
+def _reading(problem: str) -> Iterator[None]:
+    """Says in these words what Arrow cannot do."""
     try:
-        return pq.ParquetFile(path, memory_map=True)
+        yield
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+        raise DataError(f"{problem}: {error}") from error
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    with _reading(f"{path} cannot be read as Parquet"):
+        return pq.ParquetFile(path, memory_map=True)
 
 
 def _check_columns(schema: pa.Schema, path: Path) -> None:
@@ -197,14 +202,6 @@ def _check_images(group: Any, name: str) -> None:
                 f"{column.total_compressed_size / 2**20:,.1f} MiB of the file; encoded images do "
                 f"not shrink so, and one has at most {LARGEST_IMAGE / 2**20:.0f} MiB"
             )
-
-
-def _labels(table: pq.ParquetFile, path: Path) -> np.ndarray:
-    try:
-        column = table.read(columns=["label"]).column("label").cast(pa.int64())
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: column 'label' cannot be read: {error}") from error
-    return column.fill_null(-1).to_numpy()
 
 
 PICTURES = ("jpg", "jpeg", "png", "webp")

@@ -3,9 +3,7 @@
 import contextlib
 import io
 import warnings
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -50,7 +48,6 @@ def corrupt(picture: np.ndarray, name: str, severity: int, seed: int) -> np.ndar
     from imagecorruptions import corrupt as corrupted  # Numba and OpenCV: a second or two.
 
     check_corruption(name)
-    _check_side(picture.shape[:2])
     if name in FAST:
         return FAST[name](picture, severity)
     more: dict[str, Any] = {"seed": seed} if name in _TAKES_SEED else {}
@@ -65,24 +62,6 @@ def corrupt(picture: np.ndarray, name: str, severity: int, seed: int) -> np.ndar
         warnings.simplefilter("ignore", RuntimeWarning)
         made: np.ndarray = corrupted(picture, severity, name, **more)
     return made
-
-
-def _check_side(size: tuple[int, ...]) -> None:
-    if min(size) < SMALLEST_SIDE:
-        raise ConfigError(
-            f"corruptions are for images of at least {SMALLEST_SIDE}x{SMALLEST_SIDE} pixels, not "
-            f"{size[0]}x{size[1]}"
-        )
-
-
-def _check_folder_names(source: Source) -> None:
-    """Raises where a class could not be, or should not be, the name of a folder."""
-    for name in source.classes:
-        if not name or name.startswith(".") or any(mark in name for mark in "/\\\0"):
-            raise DataError(
-                f"{source.name}: the class {name!r} cannot be a folder's name, so --keep cannot "
-                "write it"
-            )
 
 
 def check_corruption(name: str) -> None:
@@ -115,26 +94,35 @@ class CorruptingDecoder(Decoder):
         keep: Path | None = None,
     ) -> None:
         check_corruption(corruption)
-        _check_side(view.size)
-        if keep is not None:
-            _check_folder_names(source)
+        height, width = view.size
+        if min(view.size) < SMALLEST_SIDE:
+            raise ConfigError(
+                f"corruptions are for images of at least {SMALLEST_SIDE}x{SMALLEST_SIDE} pixels, "
+                f"not {height}x{width}"
+            )
+        for name in source.classes if keep else ():
+            if not name or name[0] == "." or any(mark in name for mark in "/\\\0"):
+                raise DataError(
+                    f"{source.name}: the class {name!r} cannot be a folder's name, so --keep "
+                    "cannot write it"
+                )
         super().__init__(source, view.transform(), seed)
         self._corruption = corruption
         self._quality = quality
         self._keep = keep
-        _prepare()
+        # Better done once, before processes are forked: imports, and compiling glass blur.
+        import cv2
+
+        cv2.setNumThreads(0)  # Processes share the cores; and threads do not outlive a fork.
+        corrupt(np.zeros((SMALLEST_SIDE, SMALLEST_SIDE, 3), np.uint8), "glass_blur", 1, 0)
 
     def shown(self, picture: Image.Image, place: int) -> UInt8[Tensor, "5 3 height width"]:
         clean = np.ascontiguousarray(np.asarray(self.transform(picture)).transpose(1, 2, 0))
         versions = []
         for severity in SEVERITIES:
-            purpose = f"{self._corruption} {severity}"
-            seed = seed_for(self.seed, purpose, step=place) % 2**32
-            versions.append(
-                self._through_jpeg(
-                    corrupt(clean, self._corruption, severity, seed), severity, place
-                )
-            )
+            seed = seed_for(self.seed, f"{self._corruption} {severity}", step=place) % 2**32
+            made = corrupt(clean, self._corruption, severity, seed)
+            versions.append(self._through_jpeg(made, severity, place))
         return torch.from_numpy(np.stack(versions)).permute(0, 3, 1, 2).contiguous()
 
     def _through_jpeg(self, made: np.ndarray, severity: int, place: int) -> np.ndarray:
@@ -151,32 +139,22 @@ class CorruptingDecoder(Decoder):
             return np.asarray(read.convert("RGB"))
 
 
-def _prepare() -> None:
-    """What is better done once, before processes are forked: imports, and compiling glass blur."""
-    import cv2
-
-    cv2.setNumThreads(0)  # Processes share the cores; and threads do not outlive a fork.
-    corrupt(np.zeros((SMALLEST_SIDE, SMALLEST_SIDE, 3), np.uint8), "glass_blur", 1, 0)
-
-
 def find_prepared(root: Path) -> dict[str, list[Path]]:
     """The severities' folders of each corruption in a copy of ImageNet-C; empty if it is none.
 
     Corruptions may lie in the root, or one level deeper, as the published archives put them.
     """
     found: dict[str, list[Path]] = {}
-    for name in (*CORRUPTIONS, *EXTRA_CORRUPTIONS) if root.is_dir() else ():
-        places = [root / name, *sorted(root.glob(f"*/{name}"))]
-        place = next((one for one in places if one.is_dir()), None)
-        if place is None:
-            continue
-        folders = [place / str(severity) for severity in SEVERITIES]
-        missing = [folder.name for folder in folders if not folder.is_dir()]
-        if len(missing) == len(folders):
-            continue  # A class that is called so, in a clean set.
-        if missing:
-            raise DataError(f"{place} has no severity {', '.join(missing)}")
-        found[name] = folders
+    for name in (*CORRUPTIONS, *EXTRA_CORRUPTIONS):
+        for place in [root / name, *sorted(root.glob(f"*/{name}"))]:
+            folders = [place / str(severity) for severity in SEVERITIES]
+            missing = [folder.name for folder in folders if not folder.is_dir()]
+            if len(missing) == len(folders):
+                continue  # None, or a class that is called so, in a clean set.
+            if missing:
+                raise DataError(f"{place} has no severity {', '.join(missing)}")
+            found[name] = folders
+            break
     return found
 
 
@@ -234,6 +212,4 @@ def saturate(picture: np.ndarray, severity: int) -> np.ndarray:
     return (np.clip(np.where(old > 0, made, red), 0, 1) * 255).astype(np.uint8)
 
 
-FAST: Mapping[str, Callable[[np.ndarray, int], np.ndarray]] = MappingProxyType(
-    {fast.__name__: fast for fast in (zoom_blur, brightness, saturate)}
-)
+FAST = {fast.__name__: fast for fast in (zoom_blur, brightness, saturate)}

@@ -38,7 +38,7 @@ class View:
 
     def transform(self) -> Callable[[Image.Image], Any]:
         """timm's evaluation transform, up to bytes."""
-        transform: Callable[[Image.Image], Any] = create_transform(
+        return create_transform(
             (3, *self.size),
             is_training=False,
             use_prefetcher=True,
@@ -46,7 +46,6 @@ class View:
             crop_pct=self.crop,
             crop_mode=self.mode,
         )
-        return transform
 
 
 MAX_NEIGHBOURS = 50

@@ -100,9 +100,10 @@ def grey(images: Images) -> UInt8[Tensor, "batch 1 height width"]:
     return ((red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16).to(torch.uint8)
 
 
+ENHANCEMENTS = (color, contrast, brightness, sharpness)
 ON_LEVELS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
     *(auto_contrast, equalize, invert, posterize, solarize, solarize_add),
-    *(color, contrast, brightness, sharpness),
+    *ENHANCEMENTS,
 )
 
 
@@ -188,24 +189,18 @@ def _draw_layer(batch: int, settings: AugmentSettings, generator: torch.Generato
     level = (settings.rand_augment + settings.rand_augment_std * noise).clamp(0, 10) / 10
     sign = torch.randint(2, (batch,), generator=generator) * 2.0 - 1
     happens = torch.rand(batch, generator=generator) < CHANCE
-    value = torch.zeros(batch, dtype=torch.float64)
-    enhancement = (1 + sign * 0.9 * level).clamp(min=0.1)
     # timm's scales, of which those with a direction grow in effect with the level.
-    values = {
+    scales = {
         "posterize": (4 - (level * 4).floor()).clamp(min=1),  # No bits at all would be black.
         "solarize": 256 - (level * 256).floor(),
         "solarize_add": (level * 110).floor(),
-        "color": enhancement,
-        "contrast": enhancement,
-        "brightness": enhancement,
-        "sharpness": enhancement,
+        **{each.__name__: (1 + sign * 0.9 * level).clamp(min=0.1) for each in ENHANCEMENTS},
         "rotate": sign * 30 * level,
-        "shear_x": sign * 0.3 * level,
-        "shear_y": sign * 0.3 * level,
-        "translate_x": sign * 0.45 * level,
-        "translate_y": sign * 0.45 * level,
+        **dict.fromkeys(("shear_x", "shear_y"), sign * 0.3 * level),
+        **dict.fromkeys(("translate_x", "translate_y"), sign * 0.45 * level),
     }
-    for name, drawn in values.items():
+    value = torch.zeros(batch, dtype=torch.float64)
+    for name, drawn in scales.items():
         value = torch.where(operation == NAMES.index(name), drawn, value)
     return Layer(torch.where(happens, operation, NOTHING), value)
 
