@@ -278,6 +278,16 @@ def more(study: Study, run: str, than: str, of: str, digits: int) -> str:
     return MISSING if found is None else found.text(digits)
 
 
+def backbone(architecture: str, with_mjp: bool) -> paper.Classification | None:
+    """The paper's row for a backbone of the same family, whatever its size and data."""
+    names = {"deit": paper.DEIT_S, "vit": paper.DEIT_S, "resnet": "resnet50"}
+    names["swin"] = "swin_tiny_patch4_window7_224"
+    name = names.get(architecture.partition("_")[0].rstrip("0123456789"), "")
+    if not with_mjp:
+        return paper.PLAIN.get(name)
+    return paper.ABLATION["J"] if name == paper.DEIT_S else paper.WITH_MJP.get(name)
+
+
 def papers(run: str, facts: Mapping[str, Any], table: str) -> paper.Classification | None:
     """The paper's row that stands beside one of ours."""
     if table == "ablation":
@@ -285,7 +295,7 @@ def papers(run: str, facts: Mapping[str, Any], table: str) -> paper.Classificati
     if table == "gamma":
         return paper.RATIOS.get(facts["ratio"]) if facts["ratio"] else paper.ABLATION["D"]
     if table == "backbones":
-        return paper.backbone(facts["architecture"], facts["ratio"] > 0)
+        return backbone(facts["architecture"], facts["ratio"] > 0)
     return None
 
 

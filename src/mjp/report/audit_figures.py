@@ -4,7 +4,7 @@ Records are those of attacks, with `baseline`, `part`, `counts` and `ratio` amon
 `mjp.privacy.tables` adds them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from mjp.core.records import Record
-from mjp.report.style import LINES, legend_below, look, shortened, styled, write
-from mjp.report.table import number, split, text_of
+from mjp.report.style import LINES, draw_line, legend_below, look, shortened, styled, write
+from mjp.report.table import interval, number, split, text_of
 
 CEILING = 60.0
 """dB at which axes end: rounding to 8 bits alone costs as much, so beyond it no one sees more."""
@@ -33,20 +33,15 @@ def draw_defences(records: Sequence[Record], out: Path) -> list[Path]:
     panels = split(records, "model")
     counts = [max(5.0, len(rows) + 0.7 * len(_names(rows, "defence"))) for rows in panels]
     with styled() as subplots:
-        figure, axes = subplots(
-            len(panels),
-            1,
-            figsize=(9.5, 1.4 + sum(0.23 * count + 0.7 for count in counts)),
-            squeeze=False,
-            height_ratios=counts,
-        )
+        size = (9.5, 1.4 + sum(0.23 * count + 0.7 for count in counts))
+        figure, axes = subplots(len(panels), 1, figsize=size, height_ratios=counts)
         for axis, rows in zip(axes[:, 0], panels, strict=True):
             _draw_bars(axis, split(rows, "defence"), attacks)
             _draw_guesses(axis.axvline, rows)
-            axis.set_title(shortened(text_of(rows[0].conditions, "model"), 60), loc="left")
+            axis.set_title(_model(rows), loc="left")
             axis.set_xlim(0, CEILING + 6)
             _decibels(axis.xaxis)
-            axis.grid(axis="x", alpha=0.25)
+            axis.grid(axis="x")
         axes[-1, 0].set_xlabel("PSNR against the original, dB; whiskers: lowest and highest image")
         legend_below(figure, axes[:, 0])
         return write(figure, out, "defences")
@@ -55,83 +50,73 @@ def draw_defences(records: Sequence[Record], out: Path) -> list[Path]:
 def _draw_bars(axis: Any, groups: Sequence[Sequence[Record]], attacks: list[str]) -> None:
     at, ticks = 0.0, {}
     for rows in groups:
-        known = [row for row in rows if number(row.values, "psnr") is not None]
-        silent = _names([row for row in rows if row not in known], "attack")
-        ticks[at + (len(known) + bool(silent) - 1) / 2] = text_of(rows[0].conditions, "defence")
-        for row in known:
-            _draw_bar(axis, row, at, attacks.index(text_of(row.conditions, "attack")))
+        top, silent = at, []
+        for row in rows:
+            attack = text_of(row.conditions, "attack")
+            three = interval(row.values, "psnr", "lowest", "highest")
+            if three is None:
+                silent.append(attack)
+                continue
+            width, low, high = map(_capped, three)
+            pale = row.values.get("counts") is False or row.values.get("level") == "failed"
+            color = look(attacks.index(attack))["color"]
+            axis.barh(at, width, height=0.86, color=color, alpha=0.4 if pale else 1.0)
+            axis.plot([low, high], [at, at], color="0.1", linewidth=1.1, marker="|", markersize=5)
+            axis.text(max(width, high) + 0.7, at, f"{three[0]:.1f}", va="center", fontsize=9)
             at += 1
         if silent:
             text = shortened(f"does not apply: {', '.join(silent)}", 90)
             axis.text(0.5, at, text, color="0.45", style="italic", va="center", fontsize=9)
             at += 1
+        ticks[(top + at - 1) / 2] = shortened(text_of(rows[0].conditions, "defence"))
         at += 0.7
     axis.set_ylim(at - 1.0, -0.7)
-    axis.set_yticks(list(ticks), [shortened(name) for name in ticks.values()])
+    axis.set_yticks(list(ticks), ticks.values())
     axis.tick_params(axis="y", length=0)
     for place, attack in enumerate(attacks):
         axis.barh(0, 0, color=look(place)["color"], label=attack)
     axis.barh(0, 0, color="0.75", label="pale: solver failed, or number does not count")
 
 
-def _draw_bar(axis: Any, row: Record, at: float, place: int) -> None:
-    psnr = number(row.values, "psnr") or 0.0
-    width = _capped(psnr)
-    pale = row.values.get("counts") is False or row.values.get("level") == "failed"
-    axis.barh(at, width, height=0.86, color=look(place)["color"], alpha=0.4 if pale else 1.0)
-    low, high = (_capped(number(row.values, f"psnr_{end}"), width) for end in ("lowest", "highest"))
-    axis.plot([low, high], [at, at], color="0.1", linewidth=1.1, marker="|", markersize=5)
-    axis.text(max(width, high) + 0.7, at, f"{psnr:.1f}", va="center", fontsize=9)
-
-
 def draw_ratios(records: Sequence[Record], out: Path) -> list[Path]:
     """PSNR over MJP's ratio, a line for each attack; nothing with less than two ratios of MJP."""
     known = [record for record in records if number(record.values, "ratio") is not None]
-    panels = [rows for rows in split(known, "model") if len({r for r in _ratios(rows) if r}) >= 2]
+    panels = [rows for rows in split(known, "model") if len({_ratio(r) for r in rows} - {0}) >= 2]
     if not panels:
         return []
     attacks = _names(records, "attack")
     with styled() as subplots:
-        figure, axes = subplots(
-            1, len(panels), figsize=(2.2 + 5.6 * len(panels), 6), squeeze=False, sharey=True
-        )
+        size = (2.2 + 5.6 * len(panels), 6)
+        figure, axes = subplots(1, len(panels), figsize=size, sharey=True)
         for axis, rows in zip(axes[0], panels, strict=True):
             for some in split(rows, "attack"):
-                place = attacks.index(text_of(some[0].conditions, "attack"))
-                _draw_line(axis, some, "psnr", look(place), attacks[place])
-                style = {**look(place), "linestyle": "--"}
-                _draw_line(
-                    axis, some, "psnr_unmasked", style, f"{attacks[place]}, patches left alone"
-                )
+                attack = text_of(some[0].conditions, "attack")
+                style = {**look(attacks.index(attack)), "markersize": 7}
+                draw_line(axis, _points(some, "psnr"), attack, **style)
+                style["linestyle"] = "--"
+                left_alone = _points(some, "psnr_unmasked")
+                draw_line(axis, left_alone, f"{attack}, patches left alone", **style)
             _draw_guesses(axis.axhline, rows)
-            axis.set_title(shortened(text_of(rows[0].conditions, "model"), 40), loc="left")
-            axis.set_xlabel("γ: share of patches that MJP masks and moves")
-            axis.set_ylim(0, CEILING + 2)
+            axis.set_title(_model(rows, 40), loc="left")
+            axis.set(xlabel="γ: share of patches that MJP masks and moves", ylim=(0, CEILING + 2))
             _decibels(axis.yaxis)
-            axis.grid(alpha=0.25)
+            axis.grid()
         axes[0, 0].set_ylabel("PSNR against the original, dB")
         legend_below(figure, axes[0])
         return write(figure, out, "ratio")
 
 
-def _ratios(records: Sequence[Record]) -> list[float]:
-    return [number(record.values, "ratio") or 0.0 for record in records]
+def _ratio(record: Record) -> float:
+    return number(record.values, "ratio") or 0.0
 
 
-def _draw_line(
-    axis: Any, records: Sequence[Record], name: str, style: dict[str, Any], label: str
-) -> None:
-    known = [record for record in records if number(record.values, name) is not None]
-    known.sort(key=lambda record: number(record.values, "ratio") or 0.0)
-    if not known:
-        return
-    psnr = [_capped(number(record.values, name)) for record in known]
-    axis.plot(_ratios(known), psnr, label=label, markersize=7, linewidth=1.9, **style)
-    low, high = (
-        [_capped(number(r.values, f"{name}_{end}"), at) for r, at in zip(known, psnr, strict=True)]
-        for end in ("low", "high")
-    )
-    axis.fill_between(_ratios(known), low, high, color=style["color"], alpha=0.15, linewidth=0)
+def _points(records: Sequence[Record], name: str) -> list[tuple[float, float, float, float]]:
+    points = []
+    for record in records:
+        if (three := interval(record.values, name)) is not None:
+            middle, low, high = map(_capped, three)
+            points.append((_ratio(record), middle, low, high))
+    return points
 
 
 def draw_tradeoff(records: Sequence[Record], levels: Sequence[str], out: Path) -> list[Path]:
@@ -147,10 +132,9 @@ def draw_tradeoff(records: Sequence[Record], levels: Sequence[str], out: Path) -
     if not panels:
         return []
     colors = dict(zip(levels, LEVEL_COLORS, strict=True))
-    most = max(map(len, panels))
     with styled() as subplots:
-        size = (9.5, len(panels) * max(5.2, 1.8 + 0.27 * most))
-        figure, axes = subplots(len(panels), 1, figsize=size, squeeze=False)
+        size = (9.5, len(panels) * max(5.2, 1.8 + 0.27 * max(map(len, panels))))
+        figure, axes = subplots(len(panels), 1, figsize=size)
         for axis, rows in zip(axes[:, 0], panels, strict=True):
             for row in rows:
                 _draw_point(axis, row, colors.get(text_of(row.values, "level"), "#777777"))
@@ -160,30 +144,37 @@ def draw_tradeoff(records: Sequence[Record], levels: Sequence[str], out: Path) -
                 axis.axhline(guess, color="0.25", linestyle="--", linewidth=1.3, zorder=2)
                 axis.axhspan(0, guess, color="0.5", alpha=0.08, zorder=0)
             axis.margins(x=0.12)
-            axis.set_ylim(0, CEILING + 2)
+            axis.set_title(_model(rows), loc="left")
+            axis.set(
+                xlabel="top-1 accuracy, %",
+                ylabel="PSNR of the strongest attack\nagainst the original, dB",
+                ylim=(0, CEILING + 2),
+            )
             _decibels(axis.yaxis)
-            axis.set_xlabel("top-1 accuracy, %")
-            axis.set_ylabel("PSNR of the strongest attack\nagainst the original, dB")
-            axis.grid(alpha=0.25)
-            axis.set_title(shortened(text_of(rows[0].conditions, "model"), 60), loc="left")
-        figure.legend(
-            handles=_tradeoff_legend(colors), loc="outside lower center", ncols=2, frameon=False
-        )
+            axis.grid()
+        dot = {"marker": "o", "markersize": 9, "linestyle": "", "markeredgewidth": 1.8}
+        hollow = "hollow: accuracy under this defence not measured"
+        moved = "diamond: recovered, but out of place or in part"
+        guess_line = "trivial guess: below this line nothing was recovered"
+        looks: list[dict[str, Any]] = [
+            *({**dot, "color": color, "label": level} for level, color in list(colors.items())[:4]),
+            {**dot, "color": "0.3", "label": hollow, "markerfacecolor": "white"},
+            {**dot, "color": "0.3", "label": moved, "marker": "D"},
+            {"color": "0.25", "label": guess_line, "linestyle": "--"},
+        ]
+        handles = [Line2D([], [], **each) for each in looks]
+        figure.legend(handles=handles, loc="outside lower center", ncols=2)
         return write(figure, out, "tradeoff")
 
 
 def _draw_point(axis: Any, row: Record, color: str) -> None:
-    top1, height = number(row.values, "top1") or 0.0, _capped(number(row.values, "psnr"))
     measured = bool(row.values.get("measured"))
-    left, right = (number(row.values, f"top1_{end}") for end in ("low", "high"))
-    low, high = (_capped(number(row.values, f"psnr_{end}"), height) for end in ("low", "high"))
-    across = None
-    if measured and left is not None and right is not None:
-        across = [[max(0, top1 - left)], [max(0, right - top1)]]
+    top1, left, right = interval(row.values, "top1") or (0.0, 0.0, 0.0)
+    height, low, high = map(_capped, interval(row.values, "psnr") or (0.0, 0.0, 0.0))
     axis.errorbar(
         top1,
         height,
-        xerr=across,
+        xerr=[[max(0, top1 - left)], [max(0, right - top1)]] if measured else None,
         yerr=[[max(0, height - low)], [max(0, high - height)]],
         color=color,
         marker="D" if row.values.get("part") else "o",
@@ -198,14 +189,18 @@ def _draw_point(axis: Any, row: Record, color: str) -> None:
 
 def _label_points(axis: Any, rows: Sequence[Record]) -> None:
     """Labels in a column at the right, each joined to its point, none over another."""
-    rows = sorted(rows, key=lambda row: _capped(number(row.values, "psnr")))
-    heights = [_capped(number(row.values, "psnr")) for row in rows]
+    rows = sorted(rows, key=lambda row: number(row.values, "psnr") or 0.0)
+    psnr = np.array([number(row.values, "psnr") or 0.0 for row in rows])
+    heights = psnr.clip(0, CEILING)
     gap = (CEILING + 2) / max(16, len(rows) + 1)
-    for row, height, y in zip(rows, heights, _spread(heights, gap), strict=True):
+    steps = gap * np.arange(len(rows))
+    # Moved up until each is a gap above the one before, then down where they leave the axis.
+    places = np.maximum.accumulate(heights.clip(min=gap / 2) - steps) + steps
+    places = np.minimum(places, CEILING + 2 - gap / 2 - steps[::-1])
+    for row, decibels, height, y in zip(rows, psnr, heights, places, strict=True):
         told = row.conditions
-        text = f"{told.get('defence')}: {number(row.values, 'psnr'):.1f} dB, {told.get('attack')}"
         axis.annotate(
-            shortened(text, 46),
+            shortened(f"{told.get('defence')}: {decibels:.1f} dB, {told.get('attack')}", 46),
             xy=(number(row.values, "top1") or 0.0, height),
             xytext=(1.03, y),
             textcoords=axis.get_yaxis_transform(),
@@ -215,37 +210,16 @@ def _label_points(axis: Any, rows: Sequence[Record]) -> None:
         )
 
 
-def _spread(values: Sequence[float], gap: float) -> list[float]:
-    """Rising values moved apart until each is `gap` above the one before, none over the axis."""
-    placed: list[float] = []
-    for value in values:
-        placed.append(max(value, placed[-1] + gap) if placed else max(value, gap / 2))
-    limit = CEILING + 2 - gap / 2
-    for place in reversed(range(len(placed))):
-        placed[place] = min(placed[place], limit)
-        limit = placed[place] - gap
-    return placed
-
-
-def _tradeoff_legend(colors: dict[str, str]) -> list[Line2D]:
-    dot: dict[str, Any] = {"marker": "o", "markersize": 9, "linestyle": "", "markeredgewidth": 1.8}
-    hollow = "hollow: accuracy under this defence not measured"
-    moved = "diamond: recovered, but out of place or in part"
-    guess = "trivial guess: below this line nothing was recovered"
-    return [
-        *(Line2D([], [], color=color, label=name, **dot) for name, color in [*colors.items()][:4]),
-        Line2D([], [], color="0.3", markerfacecolor="white", label=hollow, **dot),
-        Line2D([], [], color="0.3", label=moved, **{**dot, "marker": "D"}),
-        Line2D([], [], color="0.25", linestyle="--", label=guess),
-    ]
-
-
 def _names(records: Sequence[Record], condition: str) -> list[str]:
     return list(dict.fromkeys(text_of(record.conditions, condition) for record in records))
 
 
-def _capped(psnr: float | None, otherwise: float = 0.0) -> float:
-    return otherwise if psnr is None else min(max(psnr, 0.0), CEILING)
+def _model(rows: Sequence[Record], length: int = 60) -> str:
+    return shortened(text_of(rows[0].conditions, "model"), length)
+
+
+def _capped(psnr: float) -> float:
+    return min(max(psnr, 0.0), CEILING)
 
 
 def _decibels(axis: Any) -> None:
@@ -254,7 +228,7 @@ def _decibels(axis: Any) -> None:
     axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks[:-1]] + [f"≥{CEILING:g}"])
 
 
-def _draw_guesses(draw: Any, rows: Sequence[Record]) -> None:
+def _draw_guesses(draw: Callable[..., object], rows: Sequence[Record]) -> None:
     """The trivial guesses as lines."""
     for (name, title), line in zip(GUESSES.items(), LINES[:2], strict=True):
         value = next((v for row in rows if (v := number(row.values, name)) is not None), None)

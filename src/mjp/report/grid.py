@@ -58,7 +58,7 @@ def draw_grid(
     font = 0.72 * letter  # In points, of which 72 are an inch of 100 pixels.
     with styled() as subplots:
         size = (whole[0] / 100, whole[1] / 100)
-        figure, axes = subplots(len(rows), cols, figsize=size, squeeze=False)
+        figure, axes = subplots(len(rows), cols, figsize=size)
         figure.set_layout_engine("none")
         for (row, col), axis in np.ndenumerate(axes):
             left = side + col * (width + GAP)
@@ -83,7 +83,7 @@ def draw_grid(
 def draw_panels(panels: Sequence[Panel], out: Path, name: str) -> list[Path]:
     """Pictures side by side, each with a heading and a caption."""
     with styled() as subplots:
-        figure, axes = subplots(1, len(panels), figsize=(3.1 * len(panels), 4.0), squeeze=False)
+        figure, axes = subplots(1, len(panels), figsize=(3.1 * len(panels), 4.0))
         for axis, panel in zip(axes[0], panels, strict=True):
             bare(axis)
             _show(axis, panel, 11, 40)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from mjp.core.records import Scalar
@@ -65,64 +64,54 @@ class Leak:
 CONSISTENCY_RATIO = 0.5
 """The ratio that the reference script evaluates consistency at by default; not stated in print."""
 
-PLAIN: Mapping[str, Classification] = MappingProxyType(
-    {
-        "resnet50": Classification(79.3, 51.5, 11.77),
-        "deit_small_patch16_224": Classification(79.8, 64.3, 16.21),
-        "swin_tiny_patch4_window7_224": Classification(81.3, 41.5, 15.49),
-    }
-)
+PLAIN: Mapping[str, Classification] = {
+    "resnet50": Classification(79.3, 51.5, 11.77),
+    "deit_small_patch16_224": Classification(79.8, 64.3, 16.21),
+    "swin_tiny_patch4_window7_224": Classification(81.3, 41.5, 15.49),
+}
 """By timm's name of the backbone."""
 
-WITH_MJP: Mapping[str, Classification] = MappingProxyType(
-    {
-        "resnet50": Classification(79.4, 69.3, 7.11),
-        "swin_tiny_patch4_window7_224": Classification(81.3, 66.9, 12.36),
-    }
-)
+WITH_MJP: Mapping[str, Classification] = {
+    "resnet50": Classification(79.4, 69.3, 7.11),
+    "swin_tiny_patch4_window7_224": Classification(81.3, 66.9, 12.36),
+}
 """With MJP; the ratio is not stated, so that of the paper's main model is taken."""
 
-ABLATION: Mapping[str, Classification] = MappingProxyType(
-    {
-        "A": PLAIN["deit_small_patch16_224"],
-        "B": Classification(77.5, 100.0),
-        "C": Classification(74.9, 74.8),
-        "D": Classification(80.0, 64.0, 16.56),
-        "E": Classification(79.2, 73.8),
-        "F": Classification(79.9, 79.6),
-        "G": Classification(80.1, 83.8),
-        "H": Classification(79.9, 83.4),
-        "I": Classification(80.0, 83.8),
-        "J": Classification(80.5, 82.9, 8.96),
-    }
-)
+ABLATION: Mapping[str, Classification] = {
+    "A": PLAIN["deit_small_patch16_224"],
+    "B": Classification(77.5, 100.0),
+    "C": Classification(74.9, 74.8),
+    "D": Classification(80.0, 64.0, 16.56),
+    "E": Classification(79.2, 73.8),
+    "F": Classification(79.9, 79.6),
+    "G": Classification(80.1, 83.8),
+    "H": Classification(79.9, 83.4),
+    "I": Classification(80.0, 83.8),
+    "J": Classification(80.5, 82.9, 8.96),
+}
 """DeiT-S, by variant; D's Diff. Norm. is that of the table over γ, at γ = 0."""
 
-SETTINGS: Mapping[str, tuple[str, str | None, str, bool]] = MappingProxyType(
-    {
-        "A": ("own", None, "keep", False),
-        "B": ("none", None, "keep", False),
-        "C": ("own", None, "shuffle", True),
-        "D": ("own", "mlp", "keep", False),
-        "E": ("own", None, "keep", True),
-        "F": ("indexed", None, "keep", True),
-        "G": ("unknown", None, "keep", True),
-        "H": ("unknown", "pca", "keep", True),
-        "I": ("unknown", "linear", "keep", True),
-        "J": ("unknown", "mlp", "keep", True),
-    }
-)
+SETTINGS: Mapping[str, tuple[str, str | None, str, bool]] = {
+    "A": ("own", None, "keep", False),
+    "B": ("none", None, "keep", False),
+    "C": ("own", None, "shuffle", True),
+    "D": ("own", "mlp", "keep", False),
+    "E": ("own", None, "keep", True),
+    "F": ("indexed", None, "keep", True),
+    "G": ("unknown", None, "keep", True),
+    "H": ("unknown", "pca", "keep", True),
+    "I": ("unknown", "linear", "keep", True),
+    "J": ("unknown", "mlp", "keep", True),
+}
 """Of each row of the ablation: positions, localization, pixels, and whether patches move."""
 
-RATIOS: Mapping[float, Classification] = MappingProxyType(
-    {
-        0.03: ABLATION["J"],
-        0.09: Classification(80.3, 88.1, 6.36),
-        0.15: Classification(80.4, 90.5, 5.23),
-        0.21: Classification(80.2, 92.3, 4.39),
-        0.27: Classification(80.3, 93.1, 3.97),
-    }
-)
+RATIOS: Mapping[Scalar, Classification] = {
+    0.03: ABLATION["J"],
+    0.09: Classification(80.3, 88.1, 6.36),
+    0.15: Classification(80.4, 90.5, 5.23),
+    0.21: Classification(80.2, 92.3, 4.39),
+    0.27: Classification(80.3, 93.1, 3.97),
+}
 """DeiT-S with MJP, by the ratio it was trained with."""
 
 TIME_PERCENT = 2.0
@@ -138,32 +127,28 @@ _CORRUPTIONS = (
 
 
 def _errors(*errors: float) -> Mapping[str, float]:
-    return MappingProxyType(dict(zip(_CORRUPTIONS, errors, strict=True)))
+    return dict(zip(_CORRUPTIONS, errors, strict=True))
 
 
-ROBUSTNESS: Mapping[bool, Robustness] = MappingProxyType(
-    {
-        False: Robustness(
-            54.6,
-            _errors(41.0, 42.7, 42.8, 50.5, 59.4, 45.5, 36.1, 43.0, 42.4, 36.6),
-            *(44.0, 19.2, 25.1, 20.9),
-        ),
-        True: Robustness(
-            51.6,
-            _errors(39.9, 41.8, 41.2, 49.9, 58.6, 47.4, 34.5, 43.3, 40.0, 35.8),
-            *(41.5, 21.6, 29.8, 22.6),
-        ),
-    }
-)
+ROBUSTNESS: Mapping[bool, Robustness] = {
+    False: Robustness(
+        54.6,
+        _errors(41.0, 42.7, 42.8, 50.5, 59.4, 45.5, 36.1, 43.0, 42.4, 36.6),
+        *(44.0, 19.2, 25.1, 20.9),
+    ),
+    True: Robustness(
+        51.6,
+        _errors(39.9, 41.8, 41.2, 49.9, 58.6, 47.4, 34.5, 43.3, 40.0, 35.8),
+        *(41.5, 21.6, 29.8, 22.6),
+    ),
+}
 """DeiT-S without and with MJP. With MJP, the ten printed errors have a mean of 43.2, not 41.5."""
 
-REGRESSION: Mapping[str, Regression] = MappingProxyType(
-    {
-        "A": Regression((0.945, 0.031), (0.076, 0.004)),
-        "I": Regression((0.566, 0.013), (0.042, 0.002)),
-        "J": Regression((1.301, 0.035), (0.134, 0.003)),
-    }
-)
+REGRESSION: Mapping[str, Regression] = {
+    "A": Regression((0.945, 0.031), (0.076, 0.004)),
+    "I": Regression((0.566, 0.013), (0.042, 0.002)),
+    "J": Regression((1.301, 0.035), (0.134, 0.003)),
+}
 """DeiT-S by variant: plain, MJP with the linear regressor, MJP."""
 
 
@@ -187,39 +172,20 @@ PRIVACY = (
 
 def classification(conditions: Mapping[str, Scalar]) -> Classification | None:
     """The paper's row for a model that a record describes; None where it has none."""
-    name = str(conditions.get("architecture"))
-    if not conditions.get("imagenet") or name not in PLAIN:
-        return None
+    name, ratio = str(conditions.get("architecture")), conditions.get("mjp_ratio")
     if name != DEIT_S:
-        ratio = conditions.get("mjp_ratio")
-        with_mjp = WITH_MJP[name] if ratio == MAIN_RATIO else None
-        return with_mjp if ratio else PLAIN[name]
-    variant = variant_of(conditions)
+        rows = WITH_MJP if ratio == MAIN_RATIO else {} if ratio else PLAIN
+        return rows.get(name) if conditions.get("imagenet") else None
+    variant = _deit_s(conditions)
     if variant == "J":
-        return RATIOS.get(float(str(conditions.get("mjp_ratio"))))
-    shuffles_a_part = variant in ("E", "F", "G", "H", "I")
-    if variant is None or (shuffles_a_part and conditions.get("mjp_ratio") != MAIN_RATIO):
-        return None
-    return ABLATION[variant]
-
-
-def backbone(architecture: str, with_mjp: bool) -> Classification | None:
-    """The paper's row for a backbone of the same family, whatever its size and data."""
-    family = architecture.partition("_")[0].rstrip("0123456789")
-    names = {"deit": DEIT_S, "vit": DEIT_S, "swin": "swin_tiny_patch4_window7_224"}
-    name = (names | {"resnet": "resnet50"}).get(family)
-    if name is None:
-        return None
-    if not with_mjp:
-        return PLAIN[name]
-    return ABLATION["J"] if name == DEIT_S else WITH_MJP[name]
+        return RATIOS.get(ratio)
+    is_plain = variant in ("A", "B", "C", "D")
+    return ABLATION.get(variant) if is_plain or ratio == MAIN_RATIO else None
 
 
 def robustness(conditions: Mapping[str, Scalar]) -> Robustness | None:
     """The paper's robustness, for a record of its DeiT-S without or with MJP."""
-    if conditions.get("architecture") != DEIT_S or not conditions.get("imagenet"):
-        return None
-    variant = variant_of(conditions)
+    variant = _deit_s(conditions)
     if variant == "J" and conditions.get("mjp_ratio") == MAIN_RATIO:
         return ROBUSTNESS[True]
     return ROBUSTNESS[False] if variant == "A" else None
@@ -227,18 +193,15 @@ def robustness(conditions: Mapping[str, Scalar]) -> Robustness | None:
 
 def regression(conditions: Mapping[str, Scalar]) -> Regression | None:
     """The paper's regression errors, for a record of its DeiT-S."""
+    return REGRESSION.get(_deit_s(conditions))
+
+
+def _deit_s(conditions: Mapping[str, Scalar]) -> str:
+    """The row of the ablation that a record's model is of, whatever its ratio; empty for others."""
     if conditions.get("architecture") != DEIT_S or not conditions.get("imagenet"):
-        return None
-    return REGRESSION.get(variant_of(conditions) or "")
-
-
-def variant_of(conditions: Mapping[str, Scalar]) -> str | None:
-    """The row of the paper's ablation that a record's model is of, whatever its ratio."""
+        return ""
     if conditions.get("mjp_positions") is None:
         return "A"
-    names = ("positions", "localization", "pixels")
-    settings = (
-        *(conditions.get(f"mjp_{name}") for name in names),
-        bool(conditions.get("mjp_ratio")),
-    )
-    return next((letter for letter, row in SETTINGS.items() if row == settings), None)
+    names = ("mjp_positions", "mjp_localization", "mjp_pixels")
+    settings = (*map(conditions.get, names), bool(conditions.get("mjp_ratio")))
+    return next((letter for letter, row in SETTINGS.items() if row == settings), "")

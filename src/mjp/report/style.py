@@ -1,6 +1,6 @@
 """How figures look, and how they are written: PNG for reading, SVG for printing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ _RC = {
     "ytick.labelsize": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.grid": False,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
     "text.parse_math": False,  # Labels are people's own: a dollar is a dollar.
     "svg.fonttype": "none",
     "svg.hashsalt": "mjp",
@@ -44,7 +46,7 @@ def _subplots(
     rows: int, cols: int, *, figsize: tuple[float, float], **more: Any
 ) -> tuple[Figure, Any]:
     figure = Figure(figsize=figsize, layout="constrained")
-    return figure, figure.subplots(rows, cols, **more)
+    return figure, figure.subplots(rows, cols, squeeze=False, **more)
 
 
 def look(number: int) -> dict[str, Any]:
@@ -56,12 +58,20 @@ def look(number: int) -> dict[str, Any]:
     }
 
 
+def draw_line(
+    axis: Any, points: Iterable[tuple[float, float, float, float]], label: str, **style: Any
+) -> None:
+    """A line through the middles of points (x, middle, low, high), and a band between the ends."""
+    if points := sorted(points):
+        x, middle, low, high = zip(*points, strict=True)
+        axis.plot(x, middle, label=label, **style)
+        axis.fill_between(x, low, high, color=style["color"], alpha=0.16, linewidth=0)
+
+
 def bare(axis: Any) -> None:
     """Takes ticks and frame away, as of a picture."""
-    axis.set_xticks([])
-    axis.set_yticks([])
-    for side in axis.spines.values():
-        side.set_visible(False)
+    axis.set(xticks=[], yticks=[])
+    axis.spines[:].set_visible(False)
 
 
 def write(figure: Any, out: Path, name: str, *, dpi: int = 130, vectors: bool = True) -> list[Path]:
@@ -85,10 +95,5 @@ def legend_below(figure: Any, axes: Any) -> None:
     handles = {text: handle for pair in pairs for handle, text in zip(*pair, strict=True)}
     order = sorted(handles, key=lambda text: text.startswith("trivial"))
     figure.legend(
-        [handles[text] for text in order],
-        order,
-        loc="outside lower center",
-        ncols=2,
-        frameon=False,
-        markerscale=1.2,
+        map(handles.get, order), order, loc="outside lower center", ncols=2, markerscale=1.2
     )

@@ -313,6 +313,17 @@ def number(values: Mapping[str, Scalar], name: str) -> float | None:
     return float(value)
 
 
+def interval(
+    values: Mapping[str, Scalar], name: str, low: str = "low", high: str = "high"
+) -> tuple[float, float, float] | None:
+    """A number and its ends `NAME_low` and `NAME_high`, itself for an end that is not there."""
+    middle, *ends = (number(values, key) for key in (name, f"{name}_{low}", f"{name}_{high}"))
+    if middle is None:
+        return None
+    first, last = (middle if end is None else end for end in ends)
+    return middle, first, last
+
+
 def text_of(values: Mapping[str, Scalar], name: str) -> str:
     """A text of a record; empty where there is none."""
     return "" if (value := values.get(name)) is None else str(value)
