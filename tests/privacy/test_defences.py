@@ -16,7 +16,7 @@ from mjp.privacy import sharing
 from mjp.privacy.defence_updates import Clip, PrivateSGD, epsilon, private_mean
 from mjp.privacy.defences import PARTS, Defence, parse_defence
 from mjp.privacy.public import PublicModel
-from mjp.privacy.reading import read
+from mjp.privacy.reading import Reading
 from mjp.privacy.update import SharedUpdate
 from tests.models.kinds import CLASSES, OTHERS, TINY, VITS
 from tests.privacy.contracts import DefenceContract
@@ -392,7 +392,7 @@ def test_a_shuffling_client_moves_the_pixels_and_hides_no_position():
     update = defence.share(public, images, labels, plan, source())
     moved = sharing.share(public, plan.apply(images), labels)
     assert torch.equal(flat(update.gradients), flat(moved.gradients))
-    assert read(public, update).masked is None
+    assert Reading(public, update).masked is None
     assert not torch.equal(
         flat(update.gradients), flat(sharing.share(public, images, labels).gradients)
     )

@@ -84,19 +84,6 @@ class PublicModel:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def parameter(self, name: str) -> Tensor:
-        """A parameter of the model, without its history."""
-        return self.model.get_parameter(name).detach()
-
-    def patch_matrix(self) -> Float[Tensor, "dim values"]:
-        """E: the projection of a patch's values to its token."""
-        return self.parameter(f"{self.surface.patch_embedding}.weight").flatten(1)
-
-    def patch_bias(self) -> Float[Tensor, " dim"] | None:
-        """b: what the projection adds."""
-        layer = self.model.get_submodule(self.surface.patch_embedding)
-        return None if layer.bias is None else layer.bias.detach()
-
     def normalized(
         self, images: Float[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, "batch 3 height width"]:
@@ -120,16 +107,20 @@ class PublicModel:
             patches = patches.permute(0, 1, 3, 4, 2)
         return patches.flatten(2)
 
+    def cells(
+        self, patches: Float[Tensor, "batch patches values"]
+    ) -> Float[Tensor, "batch patches 3 high wide"]:
+        """Rows that the patch embedding reads, as small pictures."""
+        high, wide = self.surface.patch
+        if self.surface.layout == "hwc":
+            return patches.unflatten(2, (high, wide, 3)).permute(0, 1, 4, 2, 3)
+        return patches.unflatten(2, (3, high, wide))
+
     def join(
         self, patches: Float[Tensor, "batch patches values"]
     ) -> Float[Tensor, "batch 3 height width"]:
         """The inverse of `split`."""
-        high, wide = self.surface.patch
-        if self.surface.layout == "hwc":
-            cells = patches.unflatten(2, (high, wide, 3)).permute(0, 1, 4, 2, 3)
-        else:
-            cells = patches.unflatten(2, (3, high, wide))
-        return self.grid.join(cells)
+        return self.grid.join(self.cells(patches))
 
     def logits(
         self, images: Tensor, plan: JigsawPlan | None = None

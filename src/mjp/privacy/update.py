@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -134,11 +134,6 @@ class AttackResult:
     labels: Int64[Tensor, " batch"] | None = None
 
 
-def refused(attack: str, reason: str, facts: Mapping[str, Scalar]) -> AttackResult:
-    """The result of an attack that does not apply."""
-    return AttackResult(attack, applies=False, reason=reason, facts=facts)
-
-
 @dataclass(frozen=True)
 class Effort:
     """How much an attack may try, and whom it tells how far it is.
@@ -159,3 +154,7 @@ class Effort:
         for name in ("steps", "restarts"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
+
+    def part(self, share: float) -> "Effort":
+        """The same for a part of the work."""
+        return replace(self, tell=lambda done: self.tell(share * done))

@@ -1,77 +1,26 @@
-"""The attacks, one file each; their table, and the one call that runs any of them."""
+"""The attacks, a class each; their table, and the one call that runs any of them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from torch import nn
 
 from mjp.core.configuration import suggestion
 from mjp.core.errors import ConfigError
-from mjp.privacy.attacks import (
-    adaptive_solve,
-    april,
-    april_opt,
-    dlg,
-    gradvit,
-    idlg,
-    invert,
-    patch_solve,
-)
+from mjp.privacy.attacks.adaptive_solve import AdaptiveSolve
+from mjp.privacy.attacks.april import April
+from mjp.privacy.attacks.patch_solve import PatchSolve
+from mjp.privacy.attacks.search import SEARCHES, Search
 from mjp.privacy.public import PublicModel, as_public
+from mjp.privacy.reading import Attack, Reading
 from mjp.privacy.update import AttackResult, Effort, Observation, SharedUpdate
-
-Run = Callable[[PublicModel, list[Observation], Effort], list[AttackResult]]
-
-
-@dataclass(frozen=True)
-class Attack:
-    """An attack: it gets the public model, updates, and how much it may try; nothing else.
-
-    Args:
-        about: what it does, in a line.
-        kind: `closed` for linear algebra, `search` for an optimisation of the picture.
-        knows_defence: whether it makes use of the defence that is announced.
-    """
-
-    run: Run
-    about: str
-    kind: str = "closed"
-    knows_defence: bool = False
-
 
 ATTACKS: Mapping[str, Attack] = MappingProxyType(
     {
-        "april": Attack(april.run, "the paper's analytic attack, for a first block without norm"),
-        "patch_solve": Attack(
-            patch_solve.run, "patches from the gradients of positions and patch embedding"
-        ),
-        "adaptive_solve": Attack(
-            adaptive_solve.run,
-            "patch_solve by an attacker who knows the defence: mask, span, image prior",
-            knows_defence=True,
-        ),
-        "invert": Attack(
-            invert.run, "search: cosine between gradients, total variation", "search", True
-        ),
-        "dlg": Attack(
-            dlg.run, "search: distance between gradients, label included", "search", True
-        ),
-        "idlg": Attack(
-            idlg.run, "search: distance between gradients, label read off", "search", True
-        ),
-        "april_opt": Attack(
-            april_opt.run,
-            "search: distance, and direction of the positions' gradient",
-            "search",
-            True,
-        ),
-        "gradvit": Attack(
-            gradvit.run,
-            "search: gradients, patch borders, several starts that agree",
-            "search",
-            True,
-        ),
+        "april": April(),
+        "patch_solve": PatchSolve(),
+        "adaptive_solve": AdaptiveSolve(),
+        **{name: Search(name, settings) for name, settings in SEARCHES.items()},
     }
 )
 
@@ -109,6 +58,30 @@ def attack_each(
     for one in observations:
         if not one or not all(isinstance(update, SharedUpdate) for update in one):
             raise ConfigError("an attack needs at least one SharedUpdate; see mjp.share")
-    public = as_public(model)
-    moved = [tuple(update.to(public.device) for update in one) for one in observations]
-    return ATTACKS[name].run(public, moved, effort or Effort())
+    chosen, public, effort = ATTACKS[name], as_public(model), effort or Effort()
+    cases = [
+        tuple(Reading(public, update.to(public.device)) for update in one) for one in observations
+    ]
+    reasons = [chosen.missing(public, first) for first, *_ in cases]
+    open_ones = [case for case, reason in zip(cases, reasons, strict=True) if reason is None]
+    if not open_ones:
+        effort.tell(1.0)
+    recovered = iter(chosen.run(public, open_ones, effort) if open_ones else ())
+    results = []
+    for (first, *_), reason in zip(cases, reasons, strict=True):
+        if reason is not None:
+            results.append(AttackResult(name, applies=False, reason=reason, facts=first.facts))
+            continue
+        images, labels, facts = next(recovered)
+        results.append(
+            AttackResult(
+                name,
+                applies=True,
+                reason="; ".join(chosen.doubts(public, first)),
+                facts={**first.facts, **facts},
+                images=images.clamp(0, 1).float(),
+                masked=first.masked,
+                labels=labels,
+            )
+        )
+    return results

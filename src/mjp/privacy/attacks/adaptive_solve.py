@@ -12,22 +12,21 @@ completed in place: the shuffle hides nothing. Where they are few, they can even
 Against rounding, noise, and more patches than width: the prior settles what the noise buries.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.functional import pad
 
-from mjp.privacy.attacks.completion import Noisy, Prior, Spanned, complete
-from mjp.privacy.attacks.patch_solve import missing, solve, warning
+from mjp.privacy.attacks.completion import complete, noisy, spanned
+from mjp.privacy.attacks.patch_solve import PatchSolve, equations, solve
 from mjp.privacy.attacks.separation import put_into_place, separable, separate
 from mjp.privacy.public import PublicModel
-from mjp.privacy.reading import Reading, facts, read
-from mjp.privacy.update import AttackResult, Effort, Observation, refused
+from mjp.privacy.reading import Case, Reading, Recovered
+from mjp.privacy.update import Effort
 
-NAME = "adaptive_solve"
-PRIOR = Prior()
 AT_A_TIME = 16
 """Pictures that are completed together."""
 CLEAR = 10.0
@@ -40,8 +39,6 @@ MANY = 40
 """So many masked patches are many."""
 LEAST_OF_SPAN = 0.5
 """Of which share of the masked patches the span must be seen to be of use; found by trying."""
-NOISE_WEIGHT = 10.0
-"""How much the prior counts against the noise."""
 ROUNDED = 0.3
 """Standard deviation of a number in steps of its rounding."""
 PRECISE = 1e-3
@@ -62,95 +59,68 @@ class Partial:
     right: Float[Tensor, " patches"]
 
 
-def run(public: PublicModel, observations: list[Observation], effort: Effort) -> list[AttackResult]:
-    """Attacks what every client sent; clients with equally many masked patches together."""
-    readings = [[read(public, update) for update in one] for one in observations]
-    told = [facts(public, one[0], r[0]) for one, r in zip(observations, readings, strict=True)]
-    reasons = [missing(public, r[0]) for r in readings]
-    results: list[AttackResult | None] = [
-        refused(NAME, reason, told[place]) if reason else None
-        for place, reason in enumerate(reasons)
-    ]
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for place, reason in enumerate(reasons):
-        if reason is None:
-            key = tuple(one.num_masked for one in readings[place])
-            groups.setdefault(key, []).append(place)
-    for key, places in groups.items():
-        for start in range(0, len(places), AT_A_TIME):
-            part = places[start : start + AT_A_TIME]
+class AdaptiveSolve(PatchSolve):
+    about = "patch_solve by an attacker who knows the defence: mask, span, image prior"
+    knows_defence = True
 
-            def tell(share: float, number: int = len(part)) -> None:
-                effort.tell(share * number / len(observations))
-
-            images = _recover(public, key, [readings[place] for place in part], tell)
-            for place, image in zip(part, images, strict=True):
-                first = readings[place][0]
-                results[place] = AttackResult(
-                    NAME,
-                    applies=True,
-                    reason=warning(observations[place][0], told[place], first),
-                    facts=told[place],
-                    images=image[None],
-                    masked=first.masked,
-                )
-    return [one for one in results if one is not None]
+    def run(
+        self, public: PublicModel, cases: Sequence[Case], effort: Effort
+    ) -> Iterable[Recovered]:
+        """Clients with equally many masked patches are attacked together."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for place, case in enumerate(cases):
+            groups.setdefault(tuple(one.num_masked for one in case), []).append(place)
+        images: dict[int, Tensor] = {}
+        for places in groups.values():
+            for start in range(0, len(places), AT_A_TIME):
+                part = places[start : start + AT_A_TIME]
+                tell = effort.part(len(part) / len(cases)).tell
+                found = _recover(public, [cases[place] for place in part], tell)
+                images |= zip(part, found, strict=True)
+        return [Recovered(images[place][None]) for place in range(len(cases))]
 
 
 def _recover(
-    public: PublicModel,
-    masked: tuple[int, ...],
-    readings: list[list[Reading]],
-    tell: Callable[[float], None],
+    public: PublicModel, cases: list[Case], tell: Callable[[float], None]
 ) -> Float[Tensor, "batch 3 height width"]:
     """The pictures of clients that sent equally many updates with equally large masks."""
-    if not any(masked) or any(_span_is_buried(one) for one in readings[0]):
-        found = _whole(public, readings, tell)
-        return found.clamp(0, 1).float()
-    partials = [[partial(one, alone=len(masked) == 1) for one in several] for several in readings]
-    if len(masked) == 1:
-        reduced = [eliminated(one[0]) for one in partials]
-    else:
-        reduced = [intersected(one) for one in partials]
-    rows = max(span.shape[0] for _, span in reduced)
-    base = torch.stack([one for one, _ in reduced])
+    masked = [one.num_masked for one in cases[0]]
+    if not any(masked) or any(_span_is_buried(public, number) for number in masked):
+        return _whole(public, [first for first, *_ in cases], tell)
+    alone = len(masked) == 1
+    partials = [[partial(one, alone=alone) for one in case] for case in cases]
+    reduced = [eliminated(several[0]) if alone else intersected(several) for several in partials]
+    rows = max(len(span) for _, span in reduced)
+    known = public.pixels(public.join(torch.stack([base for base, _ in reduced])))
     if rows == 0:
         tell(1.0)
-        return public.pixels(public.join(base)).clamp(0, 1).float()
-    span = torch.stack([_filled(span, rows) for _, span in reduced])
-    pixels = public.grid.split(public.pixels(public.join(base))).flatten(2)
-    unknowns = Spanned(pixels, _as_pixels(public, span), public, PRIOR)
-    found = complete(unknowns, public, PRIOR, tell).clamp(0, 1)
-    if len(masked) > 1 or not separable(masked[0], public.surface.patch):
+        return known
+    span = torch.stack([pad(span, (0, 0, 0, rows - len(span))) for _, span in reduced])
+    unknowns = spanned(public, public.grid.split(known).flatten(2), _as_pixels(public, span))
+    found = complete(unknowns, tell).clamp(0, 1)
+    if not alone or not separable(masked[0], public.surface.patch):
         return found
-    pairs = zip(found, readings, partials, strict=True)
-    return torch.stack([_separated(public, *one) for one in pairs])
+    triples = zip(found, cases, partials, strict=True)
+    return torch.stack([_separated(public, one, case[0], p[0]) for one, case, p in triples])
 
 
-def _span_is_buried(reading: Reading) -> bool:
+def _span_is_buried(public: PublicModel, masked: int) -> bool:
     """Whether Q has too few columns for the span of the masked patches, or none at all."""
-    assert reading.tokens is not None
-    patches, width = reading.tokens.shape
-    columns = width - (patches - reading.num_masked)
-    return columns < LEAST_OF_SPAN * reading.num_masked
+    columns = public.surface.width - (public.grid.num_patches - masked)
+    return columns < LEAST_OF_SPAN * masked
 
 
 def _separated(
-    public: PublicModel,
-    picture: Float[Tensor, "3 height width"],
-    readings: list[Reading],
-    partials: list[Partial],
+    public: PublicModel, picture: Float[Tensor, "3 height width"], reading: Reading, one: Partial
 ) -> Float[Tensor, "3 height width"]:
     """The picture with its masked patches told apart and put into place; small, so on the CPU."""
-    one, masked = partials[0], readings[0].masked
-    assert masked is not None
+    assert reading.masked is not None
     span = _as_pixels(public, one.span[None])[0].cpu()
-    zero = picture.new_zeros(1, *picture.shape)
-    shift = public.grid.split(public.pixels(zero)).flatten(2)[0, 0].cpu()
-    patches = separate(span, one.row.cpu(), shift, public.surface.patch)
+    shift = public.grid.split(public.pixels(torch.zeros_like(picture[None]))).flatten(2)[0, 0]
+    patches = separate(span, one.row.cpu(), shift.cpu(), public.surface.patch)
     if not len(patches):
         return picture
-    placed = put_into_place(patches.float(), picture.cpu(), masked.cpu(), public.grid)
+    placed = put_into_place(patches.float(), picture.cpu(), reading.masked.cpu(), public.grid)
     return placed.to(picture.device)
 
 
@@ -160,9 +130,7 @@ def partial(reading: Reading, *, alone: bool = True) -> Partial:
     Args:
         alone: whether no other update of the same image is there.
     """
-    tokens, patches = reading.tokens, reading.patches
-    assert tokens is not None
-    assert patches is not None
+    tokens, patches = (one[0] for one in equations([reading]))
     if reading.masked is None:
         base = solve(tokens[None], patches[None])[0]
         empty = base.new_zeros(0)
@@ -226,33 +194,30 @@ def intersected(several: list[Partial]) -> tuple[Tensor, Tensor]:
 
 
 def _whole(
-    public: PublicModel, readings: list[list[Reading]], tell: Callable[[float], None]
+    public: PublicModel, readings: list[Reading], tell: Callable[[float], None]
 ) -> Float[Tensor, "batch 3 height width"]:
     """Least squares, and the prior where noise or missing rank bury the picture.
 
     A mask, whose rows of G are zeros, is filled by the prior alone; what its patches add is noise.
     """
-    tokens = torch.stack([one[0].tokens for one in readings])  # type: ignore[misc]
-    patches = torch.stack([one[0].patches for one in readings])  # type: ignore[misc]
+    tokens, patches = equations(readings)
     solved = solve(tokens, patches)
     found = public.pixels(public.join(solved))
-    noise = _noise(tokens, patches, solved, readings[0][0].rounding)
-    noise = noise + _hidden(tokens, readings[0][0].num_masked)
+    noise = _noise(tokens, patches, solved, readings[0].rounding)
+    noise = max(public.std) * (noise + _hidden(tokens, readings[0].num_masked))
     smallest = torch.linalg.svdvals(tokens)[:, -1]
     if tokens.shape[1] > tokens.shape[2]:
         smallest = torch.zeros_like(smallest)
-    std = max(public.std)
-    doubtful = std * noise > PRECISE * smallest
+    doubtful = noise > PRECISE * smallest
     if not bool(doubtful.any()):
         tell(1.0)
         return found
     # In pixels in place of normalised values, the mean colour goes to the other side.
     scale = _as_pixels(public, torch.ones_like(patches[:, :1]))
     shift = public.grid.split(public.pixels(torch.zeros_like(found))).flatten(2)
-    target = _channels_first(public, patches) * scale + tokens.mT @ shift
+    target = public.cells(patches).flatten(2) * scale + tokens.mT @ shift
     first = public.grid.split(found.clamp(0, 1)).flatten(2)
-    unknowns = Noisy(tokens, target, std * noise, first, public, NOISE_WEIGHT)
-    filled = complete(unknowns, public, PRIOR, tell)
+    filled = complete(noisy(public, tokens, target, noise, first), tell)
     return torch.where(doubtful[:, None, None, None], filled, found)
 
 
@@ -287,17 +252,4 @@ def _hidden(tokens: Float[Tensor, "batch patches dim"], number: int) -> Float[Te
 def _as_pixels(public: PublicModel, span: Float[Tensor, "batch m values"]) -> Tensor:
     """Changes of normalised patches as changes of pixels, channel first."""
     std = torch.tensor(public.std, dtype=span.dtype, device=span.device)
-    ordered = _channels_first(public, span)
-    return (ordered.unflatten(2, (3, -1)) * std[:, None]).flatten(2)
-
-
-def _channels_first(public: PublicModel, patches: Tensor) -> Tensor:
-    if public.surface.layout == "chw":
-        return patches
-    high, wide = public.surface.patch
-    return patches.unflatten(2, (high, wide, 3)).permute(0, 1, 4, 2, 3).flatten(2)
-
-
-def _filled(span: Tensor, rows: int) -> Tensor:
-    """With rows of zeros, so that spans of several pictures can be stacked."""
-    return torch.cat([span, span.new_zeros(rows - span.shape[0], span.shape[1])])
+    return (public.cells(span) * std[:, None, None]).flatten(2)

@@ -7,88 +7,73 @@ inverted. On any other network the equation does not hold, and the attack says s
 number.
 """
 
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from mjp.models.backbone import MJPBackbone
-from mjp.privacy.attacks.patch_solve import missing, solve, warning
+from mjp.privacy.attacks.patch_solve import PatchSolve, solve
 from mjp.privacy.public import PublicModel
-from mjp.privacy.reading import Reading, facts, read
-from mjp.privacy.update import AttackResult, Effort, Observation, SharedUpdate, refused
+from mjp.privacy.reading import Case, Reading, Recovered
+from mjp.privacy.update import Effort
 
-NAME = "april"
 QKV = "blocks.0.attn.qkv.weight"
 
 
-def run(public: PublicModel, observations: list[Observation], effort: Effort) -> list[AttackResult]:
-    """Attacks what every client sent, one after the other."""
-    results = []
-    for one in observations:
-        results.append(_attack(public, one[0]))
-        effort.tell(1 / len(observations))
-    return results
+class April(PatchSolve):
+    about = "the paper's analytic attack, for a first block without norm"
+
+    def missing(self, public: PublicModel, reading: Reading) -> str | None:
+        model = public.model
+        if (reason := super().missing(public, reading)) is not None:
+            return reason
+        if not isinstance(model, MJPBackbone) or model.mjp_config.first_block != "bare":
+            return (
+                "the first block has a norm and a residual around its attention, so the attack's "
+                "equation does not hold; it is for networks built with first_block='bare'"
+            )
+        if reading.update.get(QKV) is None:
+            return "the gradient of the first block's q, k and v is not shared"
+        if public.surface.first_row != model.num_prefix_tokens:
+            return "some tokens have no position embedding, so that their gradient is not seen"
+        return None
+
+    def doubts(self, public: PublicModel, reading: Reading) -> list[str]:
+        values, width = public.surface.patch_values, public.surface.width
+        notes = super().doubts(public, reading)
+        if values > width:
+            notes.append(
+                f"a patch has {values} values and its token {width}"
+                ", so the patch embedding cannot be inverted: details are lost"
+            )
+        return notes
+
+    def run(
+        self, public: PublicModel, cases: Sequence[Case], effort: Effort
+    ) -> Iterable[Recovered]:
+        for first, *_ in cases:
+            patches = recover(public, first)
+            effort.tell(1 / len(cases))
+            yield Recovered(public.pixels(public.join(patches[None])))
 
 
-def _attack(public: PublicModel, update: SharedUpdate) -> AttackResult:
-    reading = read(public, update)
-    told = facts(public, update, reading)
-    reason = missing(public, reading) or _unfit(public, update)
-    if reason is not None:
-        return refused(NAME, reason, told)
-    notes = [warning(update, told, reading)]
-    if public.surface.patch_values > public.surface.width:
-        notes.append(
-            f"a patch has {public.surface.patch_values} values and its token {public.surface.width}"
-            ", so the patch embedding cannot be inverted: details are lost"
-        )
-    patches = recover(public, update, reading)
-    pixels = public.pixels(public.join(patches[None])).clamp(0, 1).float()
-    return AttackResult(
-        NAME,
-        applies=True,
-        reason="; ".join(note for note in notes if note),
-        facts=told,
-        images=pixels,
-        masked=reading.masked,
-    )
-
-
-def recover(
-    public: PublicModel, update: SharedUpdate, reading: Reading
-) -> Float[Tensor, "patches values"]:
+def recover(public: PublicModel, reading: Reading) -> Float[Tensor, "patches values"]:
     """The patches, as the patch embedding reads them."""
+
+    def double(name: str) -> Tensor:
+        return public.model.get_parameter(name).detach().double()
+
     surface = public.surface
-    assert reading.tokens is not None
-    table = update.get(surface.positions)
-    assert table is not None
-    before = table.double().reshape(-1, surface.width)[: surface.first_row]
-    gradient = torch.cat([before, reading.tokens])
-    weight = public.parameter(QKV).double()
-    target = weight.mT @ update.gradients[QKV].double()
-    tokens = solve(gradient[None], target[None])[0, surface.first_row :]
     assert surface.positions is not None
-    places = public.parameter(surface.positions).double().reshape(-1, surface.width)
-    tokens = tokens - places[surface.first_row :]
-    bias = public.patch_bias()
-    if bias is not None:
-        tokens = tokens - bias.double()
-    return tokens @ torch.linalg.pinv(public.patch_matrix().double()).mT
-
-
-def _unfit(public: PublicModel, update: SharedUpdate) -> str | None:
-    """Why the attack's equation does not hold for this model; None where it does."""
-    model: Any = public.model
-    config = model.mjp_config if isinstance(model, MJPBackbone) else None
-    if config is None or config.first_block != "bare":
-        return (
-            "the first block has a norm and a residual around its attention, so the attack's "
-            "equation does not hold; it is for networks built with first_block='bare'"
-        )
-    if update.get(QKV) is None:
-        return "the gradient of the first block's q, k and v is not shared"
-    if public.surface.first_row != model.num_prefix_tokens:
-        return "some tokens have no position embedding, so that their gradient is not seen"
-    return None
+    assert reading.tokens is not None
+    first, gradients = surface.first_row, reading.update.gradients
+    before = gradients[surface.positions].double().reshape(-1, surface.width)[:first]
+    target = double(QKV).mT @ gradients[QKV].double()
+    tokens = solve(torch.cat([before, reading.tokens])[None], target[None])[0, first:]
+    tokens = tokens - double(surface.positions).reshape(-1, surface.width)[first:]
+    if public.model.get_submodule(surface.patch_embedding).bias is not None:
+        tokens = tokens - double(f"{surface.patch_embedding}.bias")
+    matrix = double(f"{surface.patch_embedding}.weight").flatten(1)
+    return tokens @ torch.linalg.pinv(matrix).mT

@@ -8,7 +8,7 @@ each solved by preconditioned conjugate gradients, for many pictures at once.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cache
 
 import torch
 from jaxtyping import Float
@@ -19,190 +19,157 @@ from mjp.privacy.public import PublicModel
 
 OPPONENT = ((1 / 3, 1 / 3, 1 / 3), (0.5, 0.0, -0.5), (-0.25, 0.5, -0.25))
 """Brightness, red against blue, green against both, from red, green and blue."""
-
-
+EXPONENT = 0.5
+"""p; the smaller, the more the prior prefers few large differences to many small ones."""
+KINDS = (1.0, 1.0, 3.0, 3.0, 3.0)
+"""Weights of first differences, across and down, and of second ones."""
+COLOUR = 2.7
+"""Weight of differences of colour beside those of brightness."""
+BOUNDS = 100.0
+"""Weight of leaving [0, 1]."""
+SCHEDULE = ((0.1, 4, 15), (0.03, 6, 15), (0.01, 8, 15), (0.005, 8, 15))
+"""Differences below the first number count as noise; then so many rounds of reweighting, of so many
+steps each."""
 SOLVED = 1e-8
 """The share of the squared residual at which a quadratic counts as solved."""
+NOISE_WEIGHT = 10.0
+"""How much the prior counts against the noise."""
 
 
-@dataclass(frozen=True)
-class Prior:
-    """What a natural picture is like.
-
-    Args:
-        exponent: p; the smaller, the more it prefers few large differences to many small ones.
-        second: weight of second differences beside first ones.
-        colour: weight of differences of colour beside those of brightness.
-        bounds: weight of leaving [0, 1].
-        schedule: differences below the first number count as noise; then so many rounds of
-            reweighting, of so many steps each.
-    """
-
-    exponent: float = 0.5
-    second: float = 3.0
-    colour: float = 2.7
-    bounds: float = 100.0
-    schedule: tuple[tuple[float, int, int], ...] = (
-        (0.1, 4, 15),
-        (0.03, 6, 15),
-        (0.01, 8, 15),
-        (0.005, 8, 15),
-    )
-
-    @property
-    def rounds(self) -> int:
-        return sum(rounds for _, rounds, _ in self.schedule)
-
-
-class Spanned:
-    """Every patch is known but for a combination of a few known patches, the same for all.
+class Unknowns:
+    """Pictures that fit an attack's equations, by free numbers: patches are base + free · span.
 
     Args:
-        base: what is known, pixels as (channel, row, column) of each patch.
-        span: the patches that may be added, in any amounts.
+        start: the free numbers to start from.
+        base: pixels as (channel, row, column) of each patch.
+        span: None where every pixel is free.
+        gram, right: gram · free = right holds up to noise of one; None where all holds exactly.
     """
 
     def __init__(
         self,
-        base: Float[Tensor, "batch patches values"],
-        span: Float[Tensor, "batch m values"],
         public: PublicModel,
-        prior: Prior,
+        start: Float[Tensor, "batch patches free"],
+        base: Float[Tensor, "batch patches values"] | float = 0.0,
+        span: Float[Tensor, "batch m values"] | None = None,
+        gram: Float[Tensor, "batch patches patches"] | None = None,
+        right: Float[Tensor, "batch patches values"] | None = None,
     ) -> None:
-        self._public = public
-        values, vectors = torch.linalg.eigh(smoothness(public, prior, span.double()))
-        largest = values[:, -1:].clamp_min(torch.finfo(torch.float64).tiny)
-        usable = values > 1e-10 * largest
-        scale = torch.where(usable, values, 1.0).rsqrt() * usable
-        # In this basis the smoothness of one patch alone is 1 in all directions.
-        self._span = ((vectors * scale[:, None, :]).mT @ span.double()).float()
-        self._base = base.float()
-
-    def start(self) -> Tensor:
-        """The free numbers to start from."""
-        return self._base.new_zeros(*self._base.shape[:2], self._span.shape[1])
+        self.public, self.start = public, start
+        self._base, self._span, self._gram, self._right = base, span, gram, right
+        self._spectrum = None if gram is None else torch.linalg.eigh(gram)
 
     def picture(self, free: Tensor) -> Tensor:
         """The picture of these numbers."""
-        return self._join(self._base + free @ self._span)
+        return self._join(self._base + (free if self._span is None else free @ self._span))
 
     def change(self, free: Tensor) -> Tensor:
         """The linear part of `picture`."""
-        return self._join(free @ self._span)
+        return self._join(free if self._span is None else free @ self._span)
 
     def back(self, pixels: Tensor) -> Tensor:
         """The transpose of `change`."""
-        return self._public.grid.split(pixels).flatten(2) @ self._span.mT
+        patches = self.public.grid.split(pixels).flatten(2)
+        return patches if self._span is None else patches @ self._span.mT
 
-    def misfit(self, free: Tensor) -> Tensor:
-        """The gradient of half the squared misfit of the equations; 0 where they hold exactly."""
-        return torch.zeros_like(free)
+    def misfit(self, free: Tensor) -> Tensor | float:
+        """The gradient of half the squared misfit of the equations."""
+        return 0.0 if self._right is None else self.curvature(free) - self._right
 
-    def curvature(self, direction: Tensor) -> Tensor:
+    def curvature(self, direction: Tensor) -> Tensor | float:
         """The change of `misfit` along a direction."""
-        return torch.zeros_like(direction)
+        return 0.0 if self._gram is None else self._gram @ direction
 
     def precondition(self, residual: Tensor, stiffness: Tensor) -> Tensor:
         """Nearly the inverse of the energy's curvature."""
-        return residual / stiffness[:, :, None]
+        if self._spectrum is None:
+            return residual / stiffness[:, :, None]
+        values, vectors = self._spectrum
+        own = (values.clamp_min(0) + 8 * stiffness.mean(dim=1, keepdim=True))[:, :, None]
+        return vectors @ ((vectors.mT @ residual) / own)
 
     def _join(self, patches: Tensor) -> Tensor:
-        high, wide = self._public.surface.patch
-        return self._public.grid.join(patches.unflatten(2, (3, high, wide)))
+        return self.public.grid.join(patches.unflatten(2, (3, *self.public.surface.patch)))
 
 
-class Noisy:
+def spanned(
+    public: PublicModel,
+    base: Float[Tensor, "batch patches values"],
+    span: Float[Tensor, "batch m values"],
+) -> Unknowns:
+    """Every patch is known but for a combination of a few known patches, the same for all."""
+    cells = span.double().flatten(0, 1).unflatten(1, (3, *public.surface.patch))
+    # How differences see these patches, each alone on a black ground.
+    seen = [
+        part.flatten(1).unflatten(0, span.shape[:2]) for part in _differences(pad(cells, [2] * 4))
+    ]
+    smoothness = sum(kind * rows @ rows.mT for kind, rows in zip(KINDS, seen, strict=True))
+    values, vectors = torch.linalg.eigh(smoothness)
+    largest = values[:, -1:].clamp_min(torch.finfo(torch.float64).tiny)
+    usable = values > 1e-10 * largest
+    scale = torch.where(usable, values, 1.0).rsqrt() * usable
+    # In this basis the smoothness of one patch alone is 1 in all directions.
+    span = ((vectors * scale[:, None, :]).mT @ span.double()).float()
+    start = span.new_zeros(*base.shape[:2], span.shape[1])
+    return Unknowns(public, start, base.float(), span)
+
+
+def noisy(
+    public: PublicModel,
+    tokens: Float[Tensor, "batch patches dim"],
+    target: Float[Tensor, "batch dim values"],
+    noise: Float[Tensor, " batch"],
+    first: Float[Tensor, "batch patches values"],
+) -> Unknowns:
     """All patches are unknown; the equations tokensᵀ · patches = target hold up to noise.
 
     Args:
         target: for pixels, not for normalised values.
         noise: standard deviation of an entry of the target.
         first: the picture to start from.
-        weight: of the prior against the noise's.
     """
-
-    def __init__(
-        self,
-        tokens: Float[Tensor, "batch patches dim"],
-        target: Float[Tensor, "batch dim values"],
-        noise: Float[Tensor, " batch"],
-        first: Float[Tensor, "batch patches values"],
-        public: PublicModel,
-        weight: float,
-    ) -> None:
-        self._public = public
-        scale = (1 / (weight * noise.square()))[:, None, None]
-        self._gram = scale * tokens @ tokens.mT
-        self._right = scale * tokens @ target
-        self._values, self._vectors = torch.linalg.eigh(self._gram)
-        self._first = first
-
-    def start(self) -> Tensor:
-        return self._first.clone()
-
-    def picture(self, free: Tensor) -> Tensor:
-        high, wide = self._public.surface.patch
-        return self._public.grid.join(free.unflatten(2, (3, high, wide)))
-
-    change = picture
-
-    def back(self, pixels: Tensor) -> Tensor:
-        return self._public.grid.split(pixels).flatten(2)
-
-    def misfit(self, free: Tensor) -> Tensor:
-        return self._gram @ free - self._right
-
-    def curvature(self, direction: Tensor) -> Tensor:
-        return self._gram @ direction
-
-    def precondition(self, residual: Tensor, stiffness: Tensor) -> Tensor:
-        own = (self._values.clamp_min(0) + 8 * stiffness.mean(dim=1, keepdim=True))[:, :, None]
-        return self._vectors @ ((self._vectors.mT @ residual) / own)
-
-
-Unknowns = Spanned | Noisy
-"""A set of pictures that fit the equations, by free numbers."""
+    scale = (1 / (NOISE_WEIGHT * noise.square()))[:, None, None]
+    gram = scale * tokens @ tokens.mT
+    return Unknowns(public, first, gram=gram, right=scale * tokens @ target)
 
 
 def complete(
-    unknowns: Unknowns, public: PublicModel, prior: Prior, tell: Callable[[float], None]
+    unknowns: Unknowns, tell: Callable[[float], None]
 ) -> Float[Tensor, "batch 3 height width"]:
     """The most natural of the pictures."""
-    free = unknowns.start()
-    for small, rounds, steps in prior.schedule:
+    free = unknowns.start
+    for small, rounds, steps in SCHEDULE:
         for _ in range(rounds):
-            free = free + _round(unknowns, public, prior, free, small, steps)
-            tell(1 / prior.rounds)
+            free = free + _round(unknowns, free, small, steps)
+            tell(1 / sum(rounds for _, rounds, _ in SCHEDULE))
     return unknowns.picture(free)
 
 
-def _round(
-    unknowns: Unknowns, public: PublicModel, prior: Prior, free: Tensor, small: float, steps: int
-) -> Tensor:
+def _round(unknowns: Unknowns, free: Tensor, small: float, steps: int) -> Tensor:
     """One reweighting: the step to the minimum of the quadratic that touches the energy here."""
     picture = unknowns.picture(free)
-    colours = _colours(prior, picture)
-    found = _differences(colours @ picture.flatten(2), picture.shape)
-    weights = _weights(found, prior, small)
-    outside = prior.bounds * ((picture < 0) | (picture > 1)).to(picture.dtype)
+    found = _differences(picture)
+    # Of each squared difference, so that the quadratic touches the energy; colours together.
+    sizes = [part.square().sum(dim=1, keepdim=True) + small**2 for part in found]
+    weights = [
+        kind * (EXPONENT / 2) * size.pow(EXPONENT / 2 - 1)
+        for kind, size in zip(KINDS, sizes, strict=True)
+    ]
+    outside = BOUNDS * ((picture < 0) | (picture > 1)).to(picture.dtype)
 
-    def bend(change: Tensor) -> Tensor:
-        """The curvature of the quadratic, in pixels."""
-        parts = _differences(colours @ change.flatten(2), change.shape)
+    def bent(parts: list[Tensor], beyond: Tensor) -> Tensor:
+        """What weighted differences and what lies outside add up to, by free numbers."""
         weighted = [weight * part for weight, part in zip(weights, parts, strict=True)]
-        back = colours.mT @ _undo_differences(weighted).flatten(2)
-        return back.reshape(change.shape) + outside * change
+        return unknowns.back(_undo_differences(weighted) + outside * beyond)
 
-    weighted = [weight * part for weight, part in zip(weights, found, strict=True)]
-    slope = (colours.mT @ _undo_differences(weighted).flatten(2)).reshape(picture.shape)
-    slope = slope + outside * (picture - picture.clamp(0, 1))
-    residual = -(unknowns.back(slope) + unknowns.misfit(free))
-    stiffness = _stiffness(weights, public, picture)
+    def curvature(direction: Tensor) -> Tensor:
+        change = unknowns.change(direction)
+        return bent(_differences(change), change) + unknowns.curvature(direction)
+
+    stiffness = _stiffness(unknowns.public, weights, picture)
+    residual = -(bent(found, picture - picture.clamp(0, 1)) + unknowns.misfit(free))
     return _conjugate_gradients(
-        lambda d: unknowns.back(bend(unknowns.change(d))) + unknowns.curvature(d),
-        residual,
-        lambda r: unknowns.precondition(r, stiffness),
-        steps,
+        curvature, residual, lambda r: unknowns.precondition(r, stiffness), steps
     )
 
 
@@ -242,15 +209,17 @@ def _dot(one: Tensor, other: Tensor) -> Tensor:
     return (one * other).sum(dim=(1, 2), keepdim=True)
 
 
-def _colours(prior: Prior, picture: Tensor) -> Float[Tensor, "3 3"]:
-    matrix = torch.tensor(OPPONENT, dtype=picture.dtype, device=picture.device)
-    matrix[1:] *= prior.colour
+@cache
+def _colours(dtype: torch.dtype, device: torch.device) -> Float[Tensor, "3 3"]:
+    matrix = torch.tensor(OPPONENT, dtype=dtype, device=device)
+    matrix[1:] *= COLOUR
     return matrix
 
 
-def _differences(flat: Tensor, shape: torch.Size) -> list[Tensor]:
-    """First differences across and down; second ones across, down and mixed."""
-    picture = flat.reshape(shape)
+def _differences(picture: Float[Tensor, "batch 3 height width"]) -> list[Tensor]:
+    """Of brightness and colours: first ones across and down; second ones across, down and mixed."""
+    colours = _colours(picture.dtype, picture.device)
+    picture = (colours @ picture.flatten(2)).reshape(picture.shape)
     across, down = picture.diff(dim=3), picture.diff(dim=2)
     return [across, down, across.diff(dim=3), down.diff(dim=2), across.diff(dim=2)]
 
@@ -259,8 +228,9 @@ def _undo_differences(parts: list[Tensor]) -> Tensor:
     """The transpose of `_differences`."""
     across, down, across2, down2, mixed = parts
     across = across + _undo(across2, 3) + _undo(mixed, 2)
-    down = down + _undo(down2, 2)
-    return _undo(across, 3) + _undo(down, 2)
+    picture = _undo(across, 3) + _undo(down + _undo(down2, 2), 2)
+    colours = _colours(picture.dtype, picture.device)
+    return (colours.mT @ picture.flatten(2)).reshape(picture.shape)
 
 
 def _undo(part: Tensor, dim: int) -> Tensor:
@@ -269,18 +239,8 @@ def _undo(part: Tensor, dim: int) -> Tensor:
     return pad(part, before) - pad(part, after)
 
 
-def _weights(parts: list[Tensor], prior: Prior, small: float) -> list[Tensor]:
-    """Of each squared difference, so that the quadratic touches the energy; colours together."""
-    p = prior.exponent
-    kinds = (1.0, 1.0, prior.second, prior.second, prior.second)
-    return [
-        kind * (p / 2) * (part.square().sum(dim=1, keepdim=True) + small**2).pow(p / 2 - 1)
-        for kind, part in zip(kinds, parts, strict=True)
-    ]
-
-
 def _stiffness(
-    weights: list[Tensor], public: PublicModel, picture: Tensor
+    public: PublicModel, weights: list[Tensor], picture: Tensor
 ) -> Float[Tensor, "batch patches"]:
     """The mean weight in each patch."""
     height, width = picture.shape[2:]
@@ -288,19 +248,3 @@ def _stiffness(
     for one in weights:
         total = total + pad(one, (0, width - one.shape[3], 0, height - one.shape[2]))
     return public.grid.split(total).flatten(2).mean(dim=2)
-
-
-def smoothness(
-    public: PublicModel, prior: Prior, patches: Float[Tensor, "batch m values"]
-) -> Tensor:
-    """How differences see some patches, each alone on a black ground: (batch, m, m)."""
-    high, wide = public.surface.patch
-    cells = patches.flatten(0, 1).unflatten(1, (3, high, wide))
-    cells = pad(cells, (2, 2, 2, 2))
-    seen = _differences(_colours(prior, cells) @ cells.flatten(2), cells.shape)
-    kinds = (1.0, 1.0, prior.second, prior.second, prior.second)
-    total = patches.new_zeros(patches.shape[0], patches.shape[1], patches.shape[1])
-    for kind, part in zip(kinds, seen, strict=True):
-        rows = part.flatten(1).unflatten(0, patches.shape[:2])
-        total = total + kind * rows @ rows.mT
-    return total

@@ -12,54 +12,60 @@ from torch import Tensor
 
 Optimizer = Literal["adam", "adam_signed", "lbfgs"]
 Rows = Float[Tensor, "candidates values"]
+Values = Float[Tensor, " candidates"]
 Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Loss and gradient of each candidate."""
+Box = tuple[Float[Tensor, " values"], Float[Tensor, " values"]]
+"""The lowest and the highest values that a candidate may have."""
+Pair = tuple[Rows, Rows, Values]
+"""A step of each candidate, the change of its gradient, and the inverse of their product.
+
+A pair whose inverse is 0 changes nothing: that candidate does without it.
+"""
+
+MEMORY = 20
+"""Steps that L-BFGS remembers."""
+TRIES = 12
+"""How often a line search halves a step."""
 
 
 def descend(
-    start: Rows,
+    rows: Rows,
     evaluate: Evaluate,
-    *,
-    low: Float[Tensor, " values"],
-    high: Float[Tensor, " values"],
+    box: Box,
     optimizer: Optimizer,
-    learning_rates: list[float],
+    rates: list[float],
     tell: Callable[[], None],
 ) -> Rows:
     """Where the candidates come to in as many steps as there are learning rates.
 
     Args:
-        low, high: the box that no candidate leaves.
-        learning_rates: of each step; L-BFGS finds its own from there.
+        rates: learning rates of each step; L-BFGS finds its own from there.
         tell: is called after every step.
     """
     if optimizer == "lbfgs":
-        return _lbfgs(start, evaluate, low, high, learning_rates, tell)
-    rows = start.clone()
-    state = torch.optim.Adam([rows], lr=learning_rates[0])
-    for rate in learning_rates:
+        return _lbfgs(rows, evaluate, box, rates, tell)
+    rows = rows.clone()
+    state = torch.optim.Adam([rows], lr=rates[0])
+    for rate in rates:
         state.param_groups[0]["lr"] = rate
         _, gradient = evaluate(rows)
         rows.grad = gradient.sign() if optimizer == "adam_signed" else gradient
         state.step()
-        rows.clamp_(low, high)
+        rows.clamp_(*box)
         tell()
     return rows.detach()
 
 
 def _lbfgs(
-    rows: Rows,
-    evaluate: Evaluate,
-    low: Tensor,
-    high: Tensor,
-    rates: list[float],
-    tell: Callable[[], None],
+    rows: Rows, evaluate: Evaluate, box: Box, rates: list[float], tell: Callable[[], None]
 ) -> Rows:
     """L-BFGS with a history and a line search for each candidate; no step makes a loss larger.
 
     A candidate that finds no way down, with its history and then without, has arrived.
     """
-    history = _History(memory=20)
+    low, high = box
+    pairs: list[Pair] = []
     loss, gradient = evaluate(rows)
     failures = torch.zeros_like(loss)
     for rate in rates:
@@ -67,93 +73,77 @@ def _lbfgs(
         if bool(arrived.all()):
             tell()
             continue
-        free = ~_pressed(rows, gradient, low, high)
+        # Values at a wall of the box that would go through it stay.
+        free = ~(((rows <= low) & (gradient > 0)) | ((rows >= high) & (gradient < 0)))
         slope = gradient * free
-        direction = history.direction(slope) * free
+        direction = _direction(pairs, slope) * free
         uphill = (direction * slope).sum(dim=1) >= 0
-        history.forget(uphill)
         direction = torch.where(uphill[:, None], -slope, direction)
-        found = _line_search(rows, loss, slope, direction * rate, arrived, evaluate, low, high)
-        new_rows, new_loss, new_gradient, moved = found
+        before = rows, gradient
+        rows, loss, gradient, moved = _line_search(
+            rows, loss, gradient, slope, direction * rate, arrived, evaluate, box
+        )
         failures = torch.where(moved, 0, failures + 1)
-        history.add(new_rows - rows, new_gradient - gradient)
-        history.forget(~moved)
-        rows = torch.where(moved[:, None], new_rows, rows)
-        loss = torch.where(moved, new_loss, loss)
-        gradient = torch.where(moved[:, None], new_gradient, gradient)
+        step, change = rows - before[0], gradient - before[1]
+        pairs = [*_forgotten(pairs, uphill | ~moved)[1 - MEMORY :], _pair(step, change)]
         tell()
     return rows
 
 
-class _History:
-    """The last steps of each candidate and how its gradient changed along them."""
+def _pair(step: Rows, change: Rows) -> Pair:
+    """What to remember of a step; nothing where the loss did not curve upwards along it."""
+    curvature = (step * change).sum(dim=1)
+    enough = curvature > 1e-10 * (change * change).sum(dim=1)
+    return step, change, torch.where(enough, 1 / curvature, 0)
 
-    def __init__(self, memory: int) -> None:
-        self._memory = memory
-        self._pairs: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    def add(self, step: Rows, change: Rows) -> None:
-        """Remembers a step, but for candidates whose loss did not curve upwards along it."""
-        curvature = (step * change).sum(dim=1)
-        enough = curvature > 1e-10 * (change * change).sum(dim=1)
-        inverse = torch.where(enough, 1 / curvature, 0)
-        self._pairs = [*self._pairs[1 - self._memory :], (step, change, inverse)]
+def _forgotten(pairs: list[Pair], rows: Bool[Tensor, " candidates"]) -> list[Pair]:
+    """The pairs, but for these candidates, which start anew."""
+    return [(step, change, inverse.masked_fill(rows, 0)) for step, change, inverse in pairs]
 
-    def forget(self, rows: Bool[Tensor, " candidates"]) -> None:
-        """Starts these candidates anew."""
-        self._pairs = [(s, y, inverse.masked_fill(rows, 0)) for s, y, inverse in self._pairs]
 
-    def direction(self, gradient: Rows) -> Rows:
-        """Minus the gradient, times the inverse curvature that the history tells.
-
-        A pair whose inverse curvature is 0 changes nothing: that candidate does without it.
-        """
-        left, shares = gradient, []
-        for step, change, inverse in reversed(self._pairs):
-            share = inverse * (step * left).sum(dim=1)
-            left = left - share[:, None] * change
-            shares.append(share)
-        scale = 1 / gradient.norm(dim=1).clamp(min=torch.finfo(gradient.dtype).tiny)
-        for _, change, inverse in self._pairs:
-            known = inverse > 0
-            own = 1 / (inverse * (change * change).sum(dim=1))
-            scale = torch.where(known, own, scale)
-        left = scale[:, None] * left
-        for (step, change, inverse), share in zip(self._pairs, reversed(shares), strict=True):
-            left = left + (share - inverse * (change * left).sum(dim=1))[:, None] * step
-        return -left
+def _direction(pairs: list[Pair], gradient: Rows) -> Rows:
+    """Minus the gradient, times the inverse curvature that the pairs tell."""
+    left, shares = gradient, []
+    for step, change, inverse in reversed(pairs):
+        share = inverse * (step * left).sum(dim=1)
+        left = left - share[:, None] * change
+        shares.append(share)
+    scale = 1 / gradient.norm(dim=1).clamp(min=torch.finfo(gradient.dtype).tiny)
+    for _, change, inverse in pairs:
+        own = 1 / (inverse * (change * change).sum(dim=1))
+        scale = torch.where(inverse > 0, own, scale)
+    left = scale[:, None] * left
+    for (step, change, inverse), share in zip(pairs, reversed(shares), strict=True):
+        left = left + (share - inverse * (change * left).sum(dim=1))[:, None] * step
+    return -left
 
 
 def _line_search(
     rows: Rows,
-    loss: Float[Tensor, " candidates"],
+    loss: Values,
+    gradient: Rows,
     slope: Rows,
     step: Rows,
     arrived: Bool[Tensor, " candidates"],
     evaluate: Evaluate,
-    low: Tensor,
-    high: Tensor,
-    tries: int = 12,
-) -> tuple[Rows, Float[Tensor, " candidates"], Rows, Bool[Tensor, " candidates"]]:
+    box: Box,
+) -> tuple[Rows, Values, Rows, Bool[Tensor, " candidates"]]:
     """Halves the steps of those candidates that would not go down enough; the arrived stay."""
+    start, start_loss = rows, loss
     size = torch.ones_like(loss)
-    best, best_loss, best_gradient = rows, loss, slope
-    moved = torch.zeros_like(loss, dtype=torch.bool)
-    for _ in range(tries):
-        new = (rows + size[:, None] * step).clamp(low, high)
+    moved = torch.zeros_like(arrived)
+    for _ in range(TRIES):
+        new = (start + size[:, None] * step).clamp(*box)
         new_loss, new_gradient = evaluate(new)
-        promised = (slope * (new - rows)).sum(dim=1)
-        fits = ~moved & ~arrived & (promised < 0) & (new_loss <= loss + 1e-4 * promised)
-        best = torch.where(fits[:, None], new, best)
-        best_loss = torch.where(fits, new_loss, best_loss)
-        best_gradient = torch.where(fits[:, None], new_gradient, best_gradient)
+        promised = (slope * (new - start)).sum(dim=1)
+        enough = (promised < 0) & (new_loss <= start_loss + 1e-4 * promised)
+        fits = ~moved & ~arrived & enough
+        rows = torch.where(fits[:, None], new, rows)
+        loss = torch.where(fits, new_loss, loss)
+        gradient = torch.where(fits[:, None], new_gradient, gradient)
         moved = moved | fits
         if bool((moved | arrived).all()):
             break
         size = torch.where(moved, size, size / 2)
-    return best, best_loss, best_gradient, moved
-
-
-def _pressed(rows: Rows, gradient: Rows, low: Tensor, high: Tensor) -> Tensor:
-    """Values at a wall of the box that would go through it."""
-    return ((rows <= low) & (gradient > 0)) | ((rows >= high) & (gradient < 0))
+    return rows, loss, gradient, moved
