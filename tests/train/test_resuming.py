@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from mjp.train import snapshots
+from mjp.train import folder
 from tests.train.running import (
     EVERYTHING,
     assert_same,
@@ -143,14 +143,14 @@ def test_no_readable_checkpoint_is_an_error_that_loses_nothing(stopped, capsys):
 
 def starve():
     """From the second checkpoint on, no file can grow beyond a few bytes: what a full disk does."""
-    write = snapshots.write
+    write = folder.write_checkpoint
 
     def starved(*arguments):
-        if snapshots.checkpoints(arguments[0]):
+        if folder.checkpoints(arguments[0]):
             resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
         return write(*arguments)
 
-    snapshots.write = starved
+    folder.write_checkpoint = starved
 
 
 def test_a_full_disk_is_said_and_keeps_the_last_good_checkpoint(tmp_path):

@@ -164,33 +164,34 @@ Config = TypeVar("Config", bound=TaskConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(Generic[Config]):
+class RecipeOptions(Generic[Config]):
+    """A recipe, and what is changed in it."""
+
+    name: Annotated[Positional[str], arg(metavar="RECIPE")] = DEFAULT_RECIPE
+    """digits, mini-imagenet-64, imagenet-deit-s, … or the path of a TOML file."""
+    variant: Variant | None = None
+    """A row of the paper's ablation, A (plain) to J (MJP), in place of the recipe's mjp section."""
+    recipe: Annotated[Config, arg(name="")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(RecipeOptions[Config]):
     """Train a model by a recipe; `torchrun -m mjp train …` does so on many GPUs.
 
     Every value of the recipe is a flag. The help shows those of the recipe that is named.
     """
 
-    name: Annotated[Positional[str], arg(metavar="RECIPE")] = DEFAULT_RECIPE
-    """digits, mini-imagenet-64, imagenet-deit-s, … or the path of a TOML file."""
     out: Path | None = None
     """Folder for checkpoints, records and models; by default runs/ and the recipe's name."""
-    variant: Variant | None = None
-    """A row of the paper's ablation, A (plain) to J (MJP), in place of the recipe's mjp section."""
     resume: bool = False
     """Go on from the newest checkpoint in the folder."""
     fresh: bool = False
     """Remove what an earlier run left in the folder, and start over."""
-    recipe: Annotated[Config, arg(name="")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions(Generic[Config]):
+class CheckOptions(RecipeOptions[Config]):
     """Show a recipe with all its values, what it will take, and what is wrong with it."""
 
-    name: Annotated[Positional[str], arg(metavar="RECIPE")] = DEFAULT_RECIPE
-    """digits, mini-imagenet-64, imagenet-deit-s, … or the path of a TOML file."""
-    variant: Variant | None = None
-    """A row of the paper's ablation, A (plain) to J (MJP), in place of the recipe's mjp section."""
     processes: int = 1
     """How many processes torchrun will start."""
-    recipe: Annotated[Config, arg(name="")]

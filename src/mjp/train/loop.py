@@ -17,10 +17,9 @@ from mjp.core.seeds import generator_for, seed_for
 from mjp.data.batch import Batch, Calendar
 from mjp.data.feed import Feed
 from mjp.jigsaw import JigsawPlan
-from mjp.train import snapshots
+from mjp.train import folder
 from mjp.train.config import TrainOptions
 from mjp.train.distribution import begin_pass, spread, synchronised
-from mjp.train.folder import claim, default_out, report
 from mjp.train.monitor import Clock, Means, Monitor
 from mjp.train.optimization import Average, make_optimizer, make_schedule
 from mjp.train.task import Objective, Task
@@ -39,13 +38,13 @@ def train(options: TrainOptions[Any]) -> None:
     """Trains by a recipe, or goes on training: data, model, steps, validations, checkpoints."""
     config = options.recipe
     task, settings = config.make_task(), config.run
-    out = options.out or default_out(options)
+    out = options.out or folder.default_out(options)
     with Run.open(out, device=settings.device, seed=settings.seed) as run:
         if run.device.type == "cuda":
             torch.set_float32_matmul_precision("high")
         data = task.data(run)
         model = task.model(data)
-        claim(run, options)
+        folder.claim(run, options)
         data.prepare(_preparing(run))
         trainer = Trainer(task, model, data, run)
         trainer.begin(resume=options.resume)
@@ -75,7 +74,7 @@ def train(options: TrainOptions[Any]) -> None:
                     )
         end = trainer.finish()
         if run.leads:
-            report(run, task, end, data)
+            folder.report(run, task, end, data)
 
 
 class Trainer:
@@ -271,7 +270,7 @@ class Trainer:
             if self._unsaved_best is not None:
                 self._save_model("best", self._unsaved_best)
                 self._unsaved_best = None
-            state = snapshots.State(
+            state = folder.State(
                 step=self.step,
                 best=self._best,
                 best_epoch=self._best_epoch,
@@ -280,7 +279,9 @@ class Trainer:
                 recipe=self.task.config.to_toml(),
                 sums={name: summed.sums(team) for name, summed in self._sums.items()},
             )
-            path = snapshots.write(self.run.out / "checkpoints", self._tensors(), state, team)
+            path = folder.write_checkpoint(
+                self.run.out / "checkpoints", self._tensors(), state, team
+            )
         self._clock.checkpointed()
         return path
 
@@ -315,7 +316,7 @@ class Trainer:
         bad = int(self.run.team.largest(self._bad_step))
         if bad < 0:
             return
-        good = snapshots.checkpoints(self.run.out / "checkpoints")
+        good = folder.checkpoints(self.run.out / "checkpoints")
         kept = f"the last good checkpoint is {good[-1]}" if good else "there is no checkpoint yet"
         raise TrainingError(
             f"the loss is no number any more since step {bad} (epoch "
@@ -346,13 +347,17 @@ class Trainer:
         self._unsaved_best = {name: value.detach().clone() for name, value in weights.items()}
 
     def _save_model(self, name: str, weights: Mapping[str, Tensor]) -> None:
-        whole = {name: _whole(value) for name, value in weights.items()}
+        sharded: Mapping[str, Any] = weights
+        whole = {  # Every process has to ask for the shards of the others.
+            name: (value.full_tensor() if hasattr(value, "full_tensor") else value).detach().cpu()
+            for name, value in sharded.items()
+        }
         if self.run.leads:
             self.task.save(whole, self.data, self.run.out / name)
 
     def _tensors(self) -> dict[str, Tensor]:
         """All tensors that a checkpoint holds."""
-        tensors = snapshots.tensors_of(self.model, self.optimizer)
+        tensors = folder.tensors_of(self.model, self.optimizer)
         if self._average is not None:
             tensors |= {f"average.{name}": value for name, value in self._average.values.items()}
         return tensors
@@ -360,8 +365,8 @@ class Trainer:
     def _restore(self) -> bool:
         """Goes back to the newest whole checkpoint, if there is one; cuts later records off."""
         shout = say if self.run.leads else lambda text: None
-        folder = self.run.out / "checkpoints"
-        state = snapshots.read(folder, self._tensors(), self.run.team, shout)
+        place = self.run.out / "checkpoints"
+        state = folder.read_checkpoint(place, self._tensors(), self.run.team, shout)
         if state is None:
             shout(f"there is no checkpoint in {self.run.out} yet; starting from the beginning")
             self.run.cut(0)
@@ -390,10 +395,3 @@ def _preparing(run: Run) -> Callable[[str, int, int], None]:
             say(f"{what}: {done} of {total}")
 
     return show
-
-
-def _whole(value: Tensor) -> Tensor:
-    """A tensor that may be sharded, as one, on the host; every process has to ask for it."""
-    gathered: Any = value
-    whole: Tensor = gathered.full_tensor() if hasattr(value, "full_tensor") else value
-    return whole.detach().cpu()
