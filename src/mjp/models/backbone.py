@@ -25,26 +25,20 @@ PREFIX_TOKENS = ("cls_token", "dist_token", "reg_token")
 class MJPBackbone(TimmModel):
     """Mixed into a timm model class, before it. Subclasses say where positions and patches are.
 
-    The model never draws randomness by itself: a forward call does what its plan says.
+    Here the jigsaw moves pixels, as for a backbone that can see where a patch lies without being
+    told. The model never draws randomness by itself: a forward call does what its plan says.
     """
 
-    timm_class: ClassVar[Any]
-    """The class of timm's that is adapted."""
-    timm_modules: ClassVar[tuple[str, ...]]
-    """The modules of timm whose architectures are of that class."""
-    family: ClassVar[str]
-    """What to call those architectures."""
+    timm_class: ClassVar[Any]  # The class of timm's that is adapted.
+    timm_modules: ClassVar[tuple[str, ...]]  # Whose architectures are of that class.
+    family: ClassVar[str]  # What to call those architectures.
+    num_feature_maps: ClassVar[int] = 3  # As many of the last as timm's own models give.
+    # How the names of the parameters start that timm's model does not have.
     added_names: ClassVar[tuple[str, ...]] = ("unknown_position", "index_embed", "locator.")
-    """How the names of the parameters start that timm's model does not have."""
     mjp_config: MJPConfig
-    mjp_arguments: dict[str, Any]
-    """What the model was built with, as far as it is known."""
+    mjp_arguments: dict[str, Any]  # What the model was built with, as far as it is known.
     unknown_position: nn.Parameter | None
     locator: Locator | None
-
-    def __init__(self, *args: Any, mjp: MJPConfig | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._adopt(MJPConfig() if mjp is None else mjp)
 
     @classmethod
     def of(cls, model: nn.Module, config: MJPConfig) -> "MJPBackbone":
@@ -70,7 +64,7 @@ class MJPBackbone(TimmModel):
             raise ConfigError(
                 f"config must be an MJPConfig, such as mjp.VARIANTS['J']; got {config!r}"
             )
-        if config.first_block == "bare" and isinstance(self, PixelJigsaw):
+        if config.first_block == "bare" and not hasattr(self, "blocks"):
             raise ConfigError("first_block='bare' is for ViT, whose blocks are all alike")
         self.mjp_config = config
         self.mjp_arguments = {}
@@ -90,13 +84,16 @@ class MJPBackbone(TimmModel):
             nn.init.normal_(self.unknown_position, std=self.mjp_config.position_init_std)
         if self.locator is not None:
             self.locator.reset_parameters()
+        if getattr(self, "index_embed", None) is not None:
+            nn.init.zeros_(self.index_embed)
+        if "pos_embed" in self.added_names:
+            self.reset_positions()
 
     def init_weights(self, *args: Any, **kwargs: Any) -> None:
         """timm's initialisation, and that of what MJP adds; the position table as configured."""
         super().init_weights(*args, **kwargs)
-        if hasattr(self, "mjp_config"):  # timm's constructor calls this before there is one.
-            self._init_added()
-            self.reset_positions()
+        self._init_added()
+        self.reset_positions()
 
     def _prepare_positions(self) -> None:
         """Changes the backbone's own position tables to what the configuration asks for."""
@@ -106,17 +103,13 @@ class MJPBackbone(TimmModel):
         """The position embeddings of the patches, or None for a backbone without them."""
         return None
 
-    def position_grid(self) -> PatchGrid:
-        """The grid that the rows of `position_table` lie on."""
-        raise ConfigError(f"a {self.family} has no position table")
-
     def grid_of(self, images: Float[Tensor, "batch chan height width"]) -> PatchGrid:
         """The grid of the patches that a jigsaw moves in such images."""
-        raise NotImplementedError
+        return PatchGrid.of(images.shape[2], images.shape[3], self.patch_shape())
 
     def patch_shape(self) -> tuple[int, int]:
         """Height and width in pixels of the patches that a jigsaw moves."""
-        raise NotImplementedError
+        return self.mjp_config.jigsaw_patch, self.mjp_config.jigsaw_patch
 
     def fixed_grid(self) -> PatchGrid | None:
         """The one grid that a jigsaw can have; None where images of several sizes are taken."""
@@ -130,14 +123,17 @@ class MJPBackbone(TimmModel):
         """Weights of timm's as they are called and sized here; `grid` is that of their tables."""
         return state
 
-    @classmethod
-    def num_feature_maps(cls, arguments: Mapping[str, Any]) -> int:
-        """As many of the last feature maps as timm's own models give by default."""
-        return 3
-
     def prepare(self, images: Tensor, plan: JigsawPlan | None) -> tuple[Any, Tensor]:
         """The model and the images that timm's methods are given for the jigsaw of a plan."""
-        raise NotImplementedError
+        if plan is None:
+            return self, images
+        plan.check_fits(images.shape[0], self.grid_of(images), images.device)
+        return self, plan.apply(images)
+
+    def forward(self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **more: Any) -> Any:
+        """timm's forward pass; with a plan, of the jigsaw."""
+        check_images(x)
+        return self.forward_head(self.forward_features(x, *args, plan=plan, **more))
 
     def forward_features(
         self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **more: Any
@@ -158,8 +154,7 @@ class MJPBackbone(TimmModel):
     ) -> JigsawPlan | None:
         """A plan for this batch by the model's configuration; None for a batch left in order.
 
-        The generator is on the CPU, whatever the device of the images: whether there is a jigsaw is
-        decided on the host, so that no work on the device has to be waited for.
+        The generator is on the CPU: the host decides, so that it never waits for the device.
         """
         check_images(images)
         if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
@@ -193,10 +188,9 @@ class MJPBackbone(TimmModel):
         )
 
     def localization_loss(self, plan: JigsawPlan | None) -> Float[Tensor, ""]:
-        """DAL over each image's unmasked positions; over all positions without a plan.
+        """DAL over each image's unmasked positions, over all without a plan; zero if none is asked.
 
-        Zero where the configuration asks for none or the backbone has no position table, so that
-        one training loop serves every variant.
+        So one training loop serves every variant.
         """
         # A zero that depends on the unknown embedding, which a batch without a plan leaves out:
         # DistributedDataParallel waits for every parameter's gradient.
@@ -254,6 +248,7 @@ class PositionTables(MJPBackbone):
         return None if self.pos_embed is None else self.pos_embed[0, self.num_placed_prefix :]
 
     def position_grid(self) -> PatchGrid:
+        """The grid that the rows of `position_table` lie on."""
         return PatchGrid(*self.patch_embed.grid_size)
 
     def resample(self, table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
@@ -276,8 +271,8 @@ class PositionTables(MJPBackbone):
     def resize_table(self, state: dict[str, Tensor], name: str, grid: PatchGrid | None) -> None:
         """Resamples a table of positions among weights that is for another grid than the model's.
 
-        One whose grid is neither known nor square, or that has rows for other tokens before those
-        of the patches, is left as it is, to be reported by its shape.
+        One whose grid is neither known nor square, or that has rows for other tokens than the
+        model's, is left as it is, to be reported by its shape.
         """
         table, own, placed = state.get(name), getattr(self, name, None), self.num_placed_prefix
         if table is None or own is None or table.dim() != 3:
@@ -294,32 +289,11 @@ class PositionTables(MJPBackbone):
             state[name] = self.resample(table, (grid.rows, grid.cols), size)
 
 
-class PixelJigsaw(MJPBackbone):
-    """For a backbone that can see where a patch lies without being told its position."""
-
-    def patch_shape(self) -> tuple[int, int]:
-        return self.mjp_config.jigsaw_patch, self.mjp_config.jigsaw_patch
-
-    def grid_of(self, images: Float[Tensor, "batch chan height width"]) -> PatchGrid:
-        return PatchGrid.of(images.shape[2], images.shape[3], self.patch_shape())
-
-    def prepare(self, images: Tensor, plan: JigsawPlan | None) -> tuple[Any, Tensor]:
-        if plan is None:
-            return self, images
-        plan.check_fits(images.shape[0], self.grid_of(images), images.device)
-        return self, plan.apply(images)
-
-    def forward(self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **more: Any) -> Any:
-        """timm's forward pass; with a plan, of the jigsaw."""
-        check_images(x)
-        return self.forward_head(self.forward_features(x, *args, plan=plan, **more))
-
-
 class Rebound:
     """A model with an attribute replaced, for one call of a method of its timm class.
 
-    So a plan reaches the one place inside timm's forward methods that needs it, without state on
-    the model (two threads may run one model with two plans) and without a copy of timm's code.
+    So a plan reaches the place in timm's forward that needs it, without state on the model (two
+    threads may run one model with two plans) and without a copy of timm's code.
     """
 
     def __init__(self, model: nn.Module, name: str, replacement: Callable[..., Tensor]) -> None:

@@ -8,6 +8,7 @@ import difflib
 import json
 import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -58,7 +59,7 @@ def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") ->
             f"mjp.save writes wrapped models, not a {type(model).__name__}; see mjp.wrap, or save "
             "what it holds in its .module, ._orig_mod or .model"
         )
-    arguments = {**_describe(model), "mjp": model.mjp_config.to_dict()}
+    arguments = {**_describe(model), "mjp": asdict(model.mjp_config)}
     folder = Path(path)
     unfinished = folder / ".part"  # A killed writer leaves nothing elsewhere.
     tensors = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
 
@@ -68,10 +68,6 @@ class MJPConfig:
             raise ConfigError(
                 "positions='none' leaves no position embedding to localize; set localization=None"
             )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values."""
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "MJPConfig":

@@ -34,20 +34,16 @@ from mjp.models.swin import MJPSwinTransformer
 from mjp.models.vit import MJPVisionTransformer, MJPVisionTransformerDistilled
 from mjp.models.weights import PREFIX, fit_to_model
 
-ADAPTERS: tuple[type[MJPBackbone], ...] = (
-    MJPVisionTransformer,
-    MJPVisionTransformerDistilled,
-    MJPSwinTransformer,
-    MJPResNet,
-)
+_VITS = (MJPVisionTransformer, MJPVisionTransformerDistilled)
+ADAPTERS: tuple[type[MJPBackbone], ...] = (*_VITS, MJPSwinTransformer, MJPResNet)
+TIMM_MODULES = tuple(dict.fromkeys(name for adapter in ADAPTERS for name in adapter.timm_modules))
+SUPPORTED = "supported are timm's " + ", ".join(dict.fromkeys(one.family for one in ADAPTERS))
 
 default_cfgs: dict[str, Any] = {}
 """Read by timm's `register_model`: where the weights of each name are."""
 
-_NOT_OF_THE_MODEL = (
-    *("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "features_only", "out_indices"),
-)
-"""Arguments that do not say what the model is."""
+# Arguments that do not say what the model is.
+_NOT_OF_THE_MODEL = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "features_only")
 
 
 def wrap(model: nn.Module, config: MJPConfig | None = None) -> MJPBackbone:
@@ -57,15 +53,12 @@ def wrap(model: nn.Module, config: MJPConfig | None = None) -> MJPBackbone:
     a subclass of the model's own. Two things of timm's are not for wrapped models: TorchScript and
     symbolic tracing (`torch.fx`).
     """
-    config = MJPConfig() if config is None else config
     if isinstance(model, MJPBackbone):
         raise ConfigError("this model is wrapped already; wrap the timm model it was made from")
     adapter = next((one for one in ADAPTERS if one.timm_class is type(model)), None)
     if adapter is None:
-        raise UnsupportedModelError(
-            f"mjp has no adapter for {type(model).__name__}; supported are timm's {_supported()}"
-        )
-    wrapped = adapter.of(model, config)
+        raise UnsupportedModelError(f"mjp has no adapter for {type(model).__name__}; {SUPPORTED}")
+    wrapped = adapter.of(model, config or MJPConfig())
     described = getattr(model, "pretrained_cfg", None) or {}
     if architecture := described.get("architecture"):
         wrapped.pretrained_cfg = {**described, "architecture": PREFIX + architecture}
@@ -76,10 +69,9 @@ def wrap(model: nn.Module, config: MJPConfig | None = None) -> MJPBackbone:
 def create_model(
     name: str, config: MJPConfig | None = None, *, pretrained: bool = False, **arguments: Any
 ) -> Any:
-    """A wrapped model by the name of a timm architecture.
+    """A wrapped model by the name of a timm architecture, or an `hf-hub:` or `local-dir:` source.
 
     Args:
-        name: with or without a tag; also `hf-hub:` and `local-dir:` sources.
         pretrained: load timm's weights for that name (for a file, see `mjp.load_weights`).
         arguments: passed to timm: num_classes, img_size, drop_path_rate, …; and one that is not
             timm's, `small_stem=True`, for a ResNet on images of about 64 pixels: it begins with one
@@ -93,11 +85,11 @@ def create_model(
         if config not in (None, model.mjp_config):
             raise ConfigError(f"{name} has a configuration of its own: {model.mjp_config}")
         return model
-    config = MJPConfig() if config is None else config
     architecture, tag = split_model_name_tag(rest.removeprefix(PREFIX))
     arguments = {key: value for key, value in arguments.items() if value is not None}
     if pretrained and arguments.get("small_stem"):
         raise ConfigError("no weights of timm's fit small_stem; leave it or pretrained out")
+    config = config or MJPConfig()
     return build(architecture, config, pretrained, pretrained_cfg=tag or None, **arguments)
 
 
@@ -116,6 +108,8 @@ def build(architecture: str, config: MJPConfig, pretrained: bool = False, **argu
             f"small_stem={small_stem!r} does not fit {architecture}: it is true or false, and for "
             "ResNets alone; give others img_size and patch_size or window_size for small images"
         )
+    maps = len(arguments["depths"]) if "depths" in arguments else adapter.num_feature_maps
+    indices = arguments.pop("out_indices", None) or maps
     recorded = {key: value for key, value in arguments.items() if key not in _NOT_OF_THE_MODEL}
 
     def construct(small_stem: bool = False, **timm_arguments: Any) -> MJPBackbone:
@@ -134,13 +128,9 @@ def build(architecture: str, config: MJPConfig, pretrained: bool = False, **argu
         PREFIX + architecture,
         pretrained,
         pretrained_filter_fn=fit_to_model,
-        feature_cfg={
-            # timm's own choice for Swin and ResNet flattens the model into a list of layers, which
-            # leaves out what is added outside of them; this runs the model's forward pass.
-            "feature_cls": MJPFeatures,
-            "out_indices": arguments.pop("out_indices", None)
-            or adapter.num_feature_maps(arguments),
-        },
+        # timm's own choice for Swin and ResNet flattens the model into a list of layers, which
+        # leaves out what is added outside of them; this runs the model's forward pass.
+        feature_cfg={"feature_cls": MJPFeatures, "out_indices": indices},
         **arguments,
     )
 
@@ -173,13 +163,11 @@ class MJPFeatures(FeatureGetterNet):
 
 def check_supported(architecture: str) -> type[MJPBackbone]:
     """The adapter of an architecture of timm's; an error where there is none."""
-    for adapter in ADAPTERS:
-        if is_model(architecture) and is_model_in_modules(architecture, adapter.timm_modules):
-            return adapter
     if is_model(architecture):
-        raise UnsupportedModelError(
-            f"mjp has no adapter for {architecture}; supported are timm's {_supported()}"
-        )
+        for adapter in ADAPTERS:
+            if is_model_in_modules(architecture, adapter.timm_modules):
+                return adapter
+        raise UnsupportedModelError(f"mjp has no adapter for {architecture}; {SUPPORTED}")
     close = difflib.get_close_matches(architecture, supported_architectures(), n=3)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     raise ConfigError(f"timm has no model named {architecture!r}{hint}")
@@ -187,15 +175,7 @@ def check_supported(architecture: str) -> type[MJPBackbone]:
 
 def supported_architectures() -> list[str]:
     """The names of all timm architectures that have an adapter."""
-    return [name for module in _timm_modules() for name in list_models(module=module)]
-
-
-def _timm_modules() -> list[str]:
-    return list(dict.fromkeys(name for adapter in ADAPTERS for name in adapter.timm_modules))
-
-
-def _supported() -> str:
-    return ", ".join(dict.fromkeys(adapter.family for adapter in ADAPTERS))
+    return [name for module in TIMM_MODULES for name in list_models(module=module)]
 
 
 def _register(architecture: str, configs: Any) -> None:
@@ -219,7 +199,7 @@ def _register(architecture: str, configs: Any) -> None:
     register_model(entry)
 
 
-for _module in _timm_modules():
+for _module in TIMM_MODULES:
     _configs = import_module(f"timm.models.{_module}").default_cfgs
     for _architecture in list_models(module=_module):
         _register(_architecture, _configs.get(_architecture))

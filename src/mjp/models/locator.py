@@ -92,10 +92,10 @@ def principal_projection(
 ) -> Float[Tensor, "patches 2"]:
     """Projects the table on its two leading principal directions, around the grid's centre.
 
-    Each direction is given to the coordinate it agrees with and turned to grow with it, whatever
-    the solver gave. Their gradient is that of implicit differentiation; a solver's own divides by
-    the gaps between all eigenvalues and breaks down where two small ones meet. (The solver runs on
-    the host, which waits for the GPU; a GPU's own makes it wait longer for so small a matrix.)
+    Each direction is given to the coordinate it agrees with and turned to grow with it. Their
+    gradient is that of implicit differentiation; a solver's own divides by the gaps between all
+    eigenvalues and breaks down where two small ones meet. (The solver runs on the host, which waits
+    for the GPU; a GPU's own makes it wait longer for so small a matrix.)
     """
     table = table.float() if table.dtype in (torch.float16, torch.bfloat16) else table
     target = target.to(table.dtype)

@@ -1,21 +1,21 @@
 """The ResNet family of timm: no position embeddings, so only the jigsaw on the input applies."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from timm.models.resnet import ResNet
 from torch import nn
 
 from mjp.core.errors import ConfigError
-from mjp.models.backbone import PixelJigsaw
+from mjp.models.backbone import MJPBackbone
 
 
-class MJPResNet(PixelJigsaw, ResNet):
+class MJPResNet(MJPBackbone, ResNet):
     """timm's ResNet with the jigsaw."""
 
     timm_class = ResNet
     timm_modules = ("resnet",)
     family = "ResNet"
+    num_feature_maps = 5
 
     def _prepare_positions(self) -> None:
         config = self.mjp_config
@@ -34,17 +34,11 @@ class MJPResNet(PixelJigsaw, ResNet):
             "drop_rate": self.drop_rate,
         }
 
-    @classmethod
-    def num_feature_maps(cls, arguments: Mapping[str, Any]) -> int:
-        return 5
-
 
 def use_small_stem(model: ResNet) -> None:
     """Makes a ResNet halve its images once before the first stage, by a 3x3 convolution alone."""
     first = next(model.conv1.parameters())
-    stem = nn.Conv2d(
-        model.in_chans, model.bn1.num_features, kernel_size=3, stride=2, padding=1, bias=False
-    )
+    stem = nn.Conv2d(model.in_chans, model.bn1.num_features, 3, stride=2, padding=1, bias=False)
     model.conv1 = stem.to(first.device, first.dtype)
     nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
     model.maxpool = nn.Identity()

@@ -20,8 +20,7 @@ from mjp.models.backbone import MJPBackbone
 from mjp.models.facts import model_facts
 
 JigsawMode = Literal["auto", "pixels"]
-DEFAULT_PATCH = 16
-"""Side of the patches that move, for models that have no patches of their own."""
+DEFAULT_PATCH = 16  # Side of the patches that move, for models that have no patches of their own.
 
 
 def run_once(
@@ -34,21 +33,14 @@ def run_once(
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A model to be measured.
-
-    Args:
-        view: how pictures are cut for it.
-        patch: height and width in pixels of the patches that a jigsaw moves.
-        plans_inside: whether the model takes the plan itself; else the pixels are moved before.
-        identity: the conditions that say in records which model it is.
-    """
+    """A model to be measured."""
 
     label: str
     model: Any
     view: View
     inputs: ImageFormat
     patch: tuple[int, int]
-    plans_inside: bool
+    plans_inside: bool  # Whether the model takes the plan itself; else the pixels are moved before.
     identity: dict[str, Scalar]
     precision: Precision = "fp32"
     runner: Callable[..., tuple[Tensor, Tensor]] = run_once
@@ -71,12 +63,11 @@ class Subject:
             jigsaw: `auto` gives an MJP model the plan; `pixels` moves the pixels for every model.
         """
         described = resolve_model_data_config(model)
-        if described["input_size"][0] != 3:
-            raise ConfigError(
-                f"{label} takes images of {described['input_size'][0]} channels, not 3"
-            )
+        channels, *sides = described["input_size"]
+        if channels != 3:
+            raise ConfigError(f"{label} takes images of {channels} channels, not 3")
         view = View(
-            size=size or image_size_of(model) or tuple(described["input_size"][1:]),
+            size=size or image_size_of(model) or tuple(sides),
             crop=float(described["crop_pct"] if crop is None else crop),
             interpolation=described["interpolation"],
             mode=described.get("crop_mode") or "center",
@@ -146,10 +137,7 @@ class Subject:
         return logits.float(), feature.float()
 
     def logits(
-        self,
-        images: UInt8[Tensor, "batch 3 height width"],
-        batch: int,
-        tell: Callable[[int], None],
+        self, images: UInt8[Tensor, "batch 3 height width"], batch: int, tell: Callable[[int], None]
     ) -> Float[Tensor, "batch classes"]:
         """Logits of images in levels, so many at a time; tells how many are done."""
         logits = []
@@ -172,10 +160,7 @@ def image_size_of(model: Any) -> tuple[int, int] | None:
     size = getattr(getattr(model, "patch_embed", None), "img_size", None)
     for place in (model, getattr(model, "config", None)):
         size = size or getattr(place, "img_size", None) or getattr(place, "image_size", None)
-    if size is None:
-        return None
-    height, width = to_2tuple(size)
-    return int(height), int(width)
+    return None if size is None else _two(size)
 
 
 def _patch_of(model: Any) -> tuple[int, int]:
@@ -183,7 +168,9 @@ def _patch_of(model: Any) -> tuple[int, int]:
         return model.patch_shape()
     side = getattr(getattr(model, "patch_embed", None), "patch_size", None)
     # Only where patches stay patches through the model; a Swin's 4x4 tokens are merged.
-    if side is None or getattr(model, "blocks", None) is None:
-        side = DEFAULT_PATCH
-    high, wide = to_2tuple(side)
+    return _two(DEFAULT_PATCH if side is None or getattr(model, "blocks", None) is None else side)
+
+
+def _two(sides: Any) -> tuple[int, int]:
+    high, wide = to_2tuple(sides)
     return int(high), int(wide)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import PatchGrid
-from mjp.models.backbone import MJPBackbone
 
 Layout = Literal["chw", "hwc"]
 
@@ -33,26 +32,19 @@ class SurfaceNames:
 
 @dataclass(frozen=True)
 class Surface:
-    """Where a model meets the picture.
-
-    Args:
-        positions: the table of position embeddings; None for a model without.
-        first_row: where the rows of the patches start in it.
-        unknown: MJP's unknown embedding; None for a model without.
-        patch: height and width of a patch in pixels.
-        between: what lies between patch embedding and position embedding, in words; None where the
-            one is added to the other, so that their gradients are the same.
-    """
+    """Where a model meets the picture: names of its parts, None for those that it has not."""
 
     patch_embedding: str
     positions: str | None
-    first_row: int
-    unknown: str | None
+    first_row: int  # Where the rows of the patches start in the table of positions.
+    unknown: str | None  # MJP's unknown embedding.
     classifier: str | None
     grid: PatchGrid
     patch: tuple[int, int]
     layout: Layout
     width: int
+    # What lies between patch embedding and position embedding, in words; None where the one is
+    # added to the other, so that their gradients are the same.
     between: str | None = None
 
     @property
@@ -70,8 +62,7 @@ def find_surface(
     patch, width = _shape_of(model, name, layer)
     grid = PatchGrid.of(*size, patch)
     embed: Any = getattr(model, "patch_embed", None)
-    grid_size = getattr(embed, "grid_size", None)
-    own = grid if grid_size is None else PatchGrid(*grid_size)
+    own = PatchGrid(*(getattr(embed, "grid_size", None) or (grid.rows, grid.cols)))
     positions, first_row = _positions(model, names.positions, own, width)
     between = None
     if not isinstance(getattr(embed, "norm", None), nn.Identity | None):
@@ -161,12 +152,7 @@ def _classifier(model: nn.Module, name: str) -> str | None:
 
 
 def position_embeddings(model: nn.Module) -> tuple[Tensor, PatchGrid]:
-    """The position embedding of each patch, a row each, and the grid they lie on.
-
-    For any model with such a table, in the layouts that timm's models keep theirs in.
-    """
-    if isinstance(model, MJPBackbone) and (own := model.position_table()) is not None:
-        return own.detach(), model.position_grid()
+    """The position embedding of each patch, and their grid, in the layouts of timm's models."""
     raw = getattr(model, "pos_embed", None)
     size = tuple(getattr(getattr(model, "patch_embed", None), "grid_size", None) or ())
     if isinstance(raw, Tensor) and raw.dim() in (3, 4) and raw.shape[0] == 1:

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import JigsawPlan, PatchGrid
-from mjp.models.backbone import MJPBackbone, PixelJigsaw, PositionTables, Rebound
+from mjp.models.backbone import MJPBackbone, PositionTables, Rebound
 
 
-class MJPSwinTransformer(PixelJigsaw, PositionTables, SwinTransformer):
+class MJPSwinTransformer(PositionTables, SwinTransformer):
     """timm's SwinTransformer with MJP.
 
     With `absolute_positions="added"`, every 4x4 token gets a learned embedding of its place, and
@@ -23,6 +23,7 @@ class MJPSwinTransformer(PixelJigsaw, PositionTables, SwinTransformer):
     timm_class = SwinTransformer
     timm_modules = ("swin_transformer",)
     family = "Swin"
+    num_feature_maps = 4
     added_names = (*MJPBackbone.added_names, "pos_embed")
 
     def _prepare_positions(self) -> None:
@@ -40,13 +41,8 @@ class MJPSwinTransformer(PixelJigsaw, PositionTables, SwinTransformer):
                     f"{token_side}x{token_side} tokens; use a multiple of {token_side}"
                 )
             weight = self.patch_embed.proj.weight
-            self.pos_embed = nn.Parameter(
-                weight.new_empty(1, self.patch_embed.num_patches, weight.shape[0])
-            )
-
-    def _init_added(self) -> None:
-        super()._init_added()
-        self.reset_positions()
+            empty = weight.new_empty(1, self.patch_embed.num_patches, weight.shape[0])
+            self.pos_embed = nn.Parameter(empty)
 
     def fixed_grid(self) -> PatchGrid | None:
         if not self.patch_embed.strict_img_size:
@@ -79,10 +75,6 @@ class MJPSwinTransformer(PixelJigsaw, PositionTables, SwinTransformer):
         fitted: dict[str, Tensor] = checkpoint_filter_fn(state, self)
         self.resize_table(fitted, "pos_embed", grid)
         return fitted
-
-    @classmethod
-    def num_feature_maps(cls, arguments: Mapping[str, Any]) -> int:
-        return len(arguments.get("depths", (2, 2, 6, 2)))
 
     def prepare(self, images: Tensor, plan: JigsawPlan | None) -> tuple[Any, Tensor]:
         model, images = super().prepare(images, plan)

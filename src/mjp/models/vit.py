@@ -54,19 +54,13 @@ class _ViTPositions(PositionTables):
             # A list of its own: the model that was wrapped keeps its blocks.
             self.blocks = nn.Sequential(BareBlock(self.blocks[0]), *self.blocks[1:])
 
-    def _init_added(self) -> None:
-        super()._init_added()
-        if self.index_embed is not None:
-            nn.init.zeros_(self.index_embed)
-
     def patch_shape(self) -> tuple[int, int]:
         return self.patch_embed.patch_size
 
     def grid_of(self, images: Float[Tensor, "batch chan height width"]) -> PatchGrid:
         height, width = images.shape[2:]
         if self.patch_embed.dynamic_img_pad:
-            rows, cols = self.patch_embed.dynamic_feat_size((height, width))
-            return PatchGrid(rows, cols)
+            return PatchGrid(*self.patch_embed.dynamic_feat_size((height, width)))
         return PatchGrid.of(height, width, self.patch_embed.patch_size)
 
     def fixed_grid(self) -> PatchGrid | None:
@@ -91,8 +85,7 @@ class _ViTPositions(PositionTables):
             "pos_drop_rate": self.pos_drop.p,
             "patch_drop_rate": getattr(self.patch_drop, "prob", 0.0),
         }
-        attention = getattr(self.blocks[0], "attn", None)  # Parallel blocks have none.
-        if attention is not None:
+        if (attention := getattr(self.blocks[0], "attn", None)) is not None:  # Not parallel ones.
             arguments |= {
                 "num_heads": attention.num_heads,
                 "qkv_bias": attention.qkv.bias is not None,
@@ -126,7 +119,7 @@ class _ViTPositions(PositionTables):
         check_images(x)
         check_plan(plan, args)
         if plan is None:
-            return super().forward(x, *args, **kwargs)
+            return self.timm_class.forward(self, x, *args, **kwargs)
         # Attention is permutation equivariant: where no token knows its place, moving the masked
         # tokens among each other changes neither logits nor any gradient, so it is left out. It
         # is not where the caller reads the order of the tokens or masks their attention.
@@ -190,8 +183,7 @@ class MJPVisionTransformerDistilled(_ViTPositions, VisionTransformerDistilled):
 class BareBlock(nn.Module):
     """A transformer block whose input reaches the rest of the network through q, k and v alone.
 
-    The analytic attack of the APRIL paper needs this: with a norm or a residual around the
-    attention its equation does not hold. No published accuracy is that of such a network.
+    The analytic attack of the APRIL paper does not hold with a norm or residual around them.
     """
 
     def __init__(self, block: Block) -> None:
@@ -210,8 +202,7 @@ class BareBlock(nn.Module):
 class PrefixBlock(Block):
     """timm's block that reads all tokens and, in training, gives the first few alone.
 
-    These are the same as the whole block's, and so is every gradient, where the head reads no
-    others. Outside of training it is timm's: who looks at a model may look at any token.
+    Every gradient stays, where the head reads no others. Outside of training it is timm's.
     """
 
     given: int
@@ -241,11 +232,7 @@ class PrefixBlock(Block):
 
 
 def give_prefix_only(model: Any) -> None:
-    """Lets a ViT's last block compute, in training, what the head reads and no more.
-
-    For whoever asks the model for logits and nothing else while it trains. Models that pool
-    otherwise, or have other blocks, are left alone.
-    """
+    """Lets a ViT's last block compute, in training, what the head reads; others are left alone."""
     *_, block = getattr(model, "blocks", None) or [None]
     plain = type(block) is Block and type(block.attn) is Attention
     if plain and getattr(block.attn, "gate", None) is None and model.global_pool == "token":
