@@ -11,7 +11,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,10 +20,10 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from mjp.catalog import read_recipe, recipe_from
-from mjp.core.configuration import check_count, from_mapping, read_toml, suggestion
+from mjp.core.configuration import check_choice, check_count, from_mapping, read_toml, suggestion
 from mjp.core.display import clock, results, say
 from mjp.core.errors import ConfigError, MjpError, StoppedError
-from mjp.core.verbs import Verb
+from mjp.core.verbs import RECIPE, Verb
 
 STUDIES = Path(__file__).parent / "studies"
 TRAINING = "train"
@@ -65,9 +65,7 @@ class RunEntry:
     """A run as a study file lists it.
 
     Args:
-        label: what tables call it.
-        variant: a row of the paper's ablation, in place of the recipe's mjp section.
-        model: a model to evaluate that is not trained here, as `mjp eval --model` takes it.
+        model: one to evaluate that is not trained here, as `mjp eval --model` takes it.
         models: other runs, evaluated together: each is compared with the first image by image.
         alone: nothing else may run beside it, because its time is measured.
     """
@@ -138,37 +136,35 @@ class Job:
 
 def read_study(name: str) -> StudyFile:
     """A study by the name of one of the package's, or the path of a TOML file."""
-    known = sorted(path.stem for path in STUDIES.glob("*.toml"))
+    known = {path.stem: path for path in sorted(STUDIES.glob("*.toml"))}
     if name not in known and not name.endswith(".toml"):
-        hint = suggestion(name, known)
+        hint = suggestion(name, list(known))
         raise ConfigError(f"there is no study {name!r}{hint} (or the path of a .toml file)")
-    path = STUDIES / f"{name}.toml" if name in known else Path(name)
+    path = known.get(name, Path(name))
     return from_mapping(StudyFile, read_toml(path), where=str(path))
 
 
 def jobs_of(file: StudyFile, device: str | None = None) -> list[Job]:
     """All jobs of a study, in order; raises where something in it cannot work."""
     jobs = []
-    for entry in file.runs:
-        for seed in entry.seeds:
-            run, ratio = f"{entry.name}-{seed}", None
-            trained = () if entry.model else entry.models or (entry.name,)
-            needs = tuple(f"{name}-{seed}/{TRAINING}" for name in trained)
-            models = [f"{name}={{out}}/{name}-{seed}/{TRAINING}/final" for name in trained]
-            models = models or [f"{entry.name}={entry.model}"]
-            if not entry.model and not entry.models:
-                recipe = _recipe(file, entry, seed)
-                ratio = f"{recipe.mjp.ratio:g}"
-                command = [TRAINING, f"{{out}}/{run}/recipe.toml", "--out", f"{{out}}/{needs[0]}"]
-                command += ["--run.device", device] if device else []
-                jobs.append(Job(run, TRAINING, tuple(command), recipe.to_toml(), (), entry.alone))
-            for part in entry.evaluations:
-                where = f"run {entry.name}: evaluation {part}"
-                command, takes_device = _evaluation(file, where, part, ratio)
-                key = json.dumps(command)
-                command += ["--model", *models, "--out", f"{{out}}/{run}/{part}"]
-                command += ["--device", device] if device and takes_device else []
-                jobs.append(Job(run, part, tuple(command), key, needs, entry.alone))
+    for entry, seed in ((one, seed) for one in file.runs for seed in one.seeds):
+        run, ratio = f"{entry.name}-{seed}", None
+        trained = () if entry.model else entry.models or (entry.name,)
+        needs = tuple(f"{name}-{seed}/{TRAINING}" for name in trained)
+        models = [f"{name}={{out}}/{name}-{seed}/{TRAINING}/final" for name in trained]
+        models = models or [f"{entry.name}={entry.model}"]
+        if not entry.model and not entry.models:
+            recipe = _recipe(file, entry, seed)
+            ratio = f"{recipe.mjp.ratio:g}"
+            command = [TRAINING, f"{{out}}/{run}/recipe.toml", "--out", f"{{out}}/{needs[0]}"]
+            command += ["--run.device", device] if device else []
+            jobs.append(Job(run, TRAINING, tuple(command), recipe.to_toml(), (), entry.alone))
+        for part in entry.evaluations:
+            command, names = _evaluation(file, f"run {entry.name}: evaluation {part}", part, ratio)
+            key = json.dumps(command)
+            command += ["--model", *models, "--out", f"{{out}}/{run}/{part}"]
+            command += ["--device", device] if device and "device" in names else []
+            jobs.append(Job(run, part, tuple(command), key, needs, entry.alone))
     return jobs
 
 
@@ -177,14 +173,10 @@ def _recipe(file: StudyFile, entry: RunEntry, seed: int) -> Any:
     name, where = entry.recipe or file.recipe, f"run {entry.name}"
     if name is None:
         raise ConfigError(f"{where}: there is no recipe; name one, for the run or for all")
-
-    def changed(recipe: Any, changes: Mapping[str, Any]) -> Any:
-        return recipe_from(_merged(tomllib.loads(recipe.to_toml()), changes), where)
-
-    recipe = changed(read_recipe(name), file.set)
-    if entry.variant is not None:
-        recipe = recipe.with_variant(entry.variant)
-    return changed(recipe, _merged(entry.set, {"run": {"seed": seed}}))
+    recipe = recipe_from(_merged(tomllib.loads(read_recipe(name).to_toml()), file.set), where)
+    recipe = recipe if entry.variant is None else recipe.with_variant(entry.variant)
+    changes = _merged(entry.set, {"run": {"seed": seed}})
+    return recipe_from(_merged(tomllib.loads(recipe.to_toml()), changes), where)
 
 
 def _merged(values: Any, changes: Any) -> Any:
@@ -196,34 +188,32 @@ def _merged(values: Any, changes: Any) -> Any:
 
 def _evaluation(
     file: StudyFile, where: str, part: str, ratio: str | None
-) -> tuple[list[str], bool]:
-    """The verb and the flags of an evaluation, its models and its folder left out; and whether it
-    takes a device."""
+) -> tuple[list[str], set[str]]:
+    """The verb and the flags of an evaluation, its models and its folder left out; and the names
+    of all options of the verb."""
     from mjp.catalog import verbs  # It lists this module too.
 
-    if not isinstance(file.evaluations.get(part), Mapping):
+    settings = file.evaluations.get(part)
+    if not isinstance(settings, Mapping):
         hint = suggestion(part, list(file.evaluations))
         raise ConfigError(f"{where}: there is no [evaluations.{part}]{hint}")
-    known = {verb.name: getattr(verb.options, "__dataclass_fields__", {}) for verb in verbs()}
-    known = {name: options for name, options in known.items() if "model" in options}
-    settings = dict(file.evaluations[part])
-    verb = settings.pop("verb", None)
-    if verb not in known:
-        raise ConfigError(f"{where}: verb must be one of {', '.join(known)}, got {verb!r}")
-    if given := {"model", "out", "device"} & settings.keys():
+    known = {verb.name: verb.options for verb in verbs() if not verb.takes_recipe}
+    names = {name: {field.name for field in fields(kind)} for name, kind in known.items()}
+    flags = dict(settings)
+    verb = flags.pop("verb", "")
+    check_choice(f"{where}: verb", verb, (name for name in known if "model" in names[name]))
+    if given := {"model", "out", "device"} & flags.keys():
         raise ConfigError(f"{where}: {given.pop()} is set by the study itself")
-    if ratio is None and "{ratio}" in str(settings):
+    if ratio is None and "{ratio}" in str(flags):
         raise ConfigError(f"{where}: a model that is not trained here has no {{ratio}}")
-    kind = next(one.options for one in verbs() if one.name == verb)
-    from_mapping(kind, {"model": ["to be given"], **settings}, where=where)
+    from_mapping(known[verb], {"model": ["to be given"], **flags}, where=where)
     words = verb.split()
-    for name, value in settings.items():
-        flag = name.replace("_", "-")
+    for name, value in flags.items():
         if isinstance(value, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
-        else:
-            words += [f"--{flag}", *map(str, value if isinstance(value, list) else [value])]
-    return [word.replace("{ratio}", ratio or "") for word in words], "device" in known[verb]
+            name, value = name if value else f"no_{name}", []
+        words += [f"--{name.replace('_', '-')}"]
+        words += map(str, value if isinstance(value, list) else [value])
+    return [word.replace("{ratio}", ratio or "") for word in words], names[verb]
 
 
 def run(options: StudyOptions) -> None:
@@ -273,9 +263,10 @@ class Pool:
         self.root = Path(options.root or "").expanduser().resolve()
         self.failures: dict[str, str] = {}
         cores, on_cpu = available_cores(), choose_device(options.device).type == "cpu"
-        usual = min(4, cores) if on_cpu else 3
-        self.parallel = usual if options.parallel is None else options.parallel
-        check_count("parallel", self.parallel)
+        self.parallel = min(4, cores) if on_cpu else 3
+        if options.parallel is not None:
+            check_count("parallel", options.parallel)
+            self.parallel = options.parallel
         self.environment = dict(os.environ)
         if on_cpu and self.parallel > 1:
             self.environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // self.parallel)))
@@ -293,12 +284,12 @@ class Pool:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def carry_out(self, jobs: Sequence[Job]) -> None:
+    def carry_out(self, waiting: list[Job]) -> None:
         """Begins what may begin until nothing is left; Ctrl-C is passed on, and waited for."""
         from mjp.core.run import stop_requests
 
-        waiting, end = list(jobs), math.inf
-        say(f"{len(jobs)} jobs are to be done, {self.parallel} at a time, in {self.out}")
+        end = math.inf
+        say(f"{len(waiting)} jobs are to be done, {self.parallel} at a time, in {self.out}")
         try:
             with stop_requests() as request:
                 while time.monotonic() < end:
@@ -313,7 +304,9 @@ class Pool:
                     if not self._running:
                         break
                     time.sleep(TICK_SECONDS)
-                    self._collect(stopping=bool(request.number))
+                    for job, (process, _) in list(self._running.items()):
+                        if process.poll() is not None:
+                            self._end(job, stopping=bool(request.number))
                 if request.number:
                     raise StoppedError("stopped; go on with the same command", request.number)
         finally:
@@ -322,9 +315,8 @@ class Pool:
         self.failures |= {job.name: f"needs {', '.join(job.needs)}" for job in waiting}
 
     def _may_begin(self, job: Job) -> bool:
-        free = len(self._running) < self.parallel
-        if job.alone or any(other.alone for other in self._running):
-            free = not self._running
+        alone = job.alone or any(other.alone for other in self._running)
+        free = len(self._running) < (1 if alone else self.parallel)
         return free and all(map(self.is_done, job.needs))
 
     def _begin(self, job: Job) -> None:
@@ -332,13 +324,12 @@ class Pool:
         folder.parent.mkdir(parents=True, exist_ok=True)
         if job.part == TRAINING:
             recipe = job.key.replace("{root}", str(self.root))
-            (folder.parent / "recipe.toml").write_text(recipe, encoding="utf-8")
-            command += ["--resume"] if (folder / "recipe.toml").is_file() else []
+            (folder.parent / RECIPE).write_text(recipe, encoding="utf-8")
+            command += ["--resume"] if (folder / RECIPE).is_file() else []
         else:
             shutil.rmtree(folder, ignore_errors=True)  # Of one that was stopped.
-        places = {"{out}": str(self.out), "{root}": str(self.root)}
-        for name, place in places.items():
-            command = [word.replace(name, place) for word in command]
+        for name, place in (("{out}", self.out), ("{root}", self.root)):
+            command = [word.replace(name, str(place)) for word in command]
         say(f"{job.name} begins")
         with folder.with_name(f"{job.part}.log").open("ab") as log:
             # In a session of its own, so that Ctrl-C reaches it once: through the study.
@@ -352,27 +343,24 @@ class Pool:
             )
         self._running[job] = process, time.monotonic()
 
-    def _collect(self, *, stopping: bool) -> None:
-        """Takes in the processes that ended."""
-        for job, (process, begun) in list(self._running.items()):
-            if process.poll() is None:
-                continue
-            del self._running[job]
-            seconds, folder = time.monotonic() - begun, self.out / job.name
-            if process.returncode == 0:
-                beside = 1 if job.alone else self.parallel
-                content = {"key": job.key, "seconds": seconds, "parallel": beside}
-                part = folder / f"{DONE}.part"
-                part.write_text(json.dumps(content), encoding="utf-8")
-                part.replace(folder / DONE)
-                if job.part == TRAINING:
-                    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-                say(f"{job.name} is done after {clock(seconds)}")
-            elif not stopping:
-                log = folder.with_name(f"{job.part}.log").read_text(errors="replace")
-                last = (log.strip().split("\n") or [""])[-1].strip()
-                self.failures[job.name] = f"status {process.returncode}: {last}"
-                say(f"{job.name} failed: {last}")
+    def _end(self, job: Job, *, stopping: bool) -> None:
+        """Notes how a process ended."""
+        process, begun = self._running.pop(job)
+        seconds, folder = time.monotonic() - begun, self.out / job.name
+        if process.returncode == 0:
+            beside = 1 if job.alone else self.parallel
+            content = {"key": job.key, "seconds": seconds, "parallel": beside}
+            part = folder / f"{DONE}.part"
+            part.write_text(json.dumps(content), encoding="utf-8")
+            part.replace(folder / DONE)
+            if job.part == TRAINING:
+                shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+            say(f"{job.name} is done after {clock(seconds)}")
+        elif not stopping:
+            log = folder.with_name(f"{job.part}.log").read_text(errors="replace")
+            last = log.strip().split("\n")[-1].strip()
+            self.failures[job.name] = f"status {process.returncode}: {last}"
+            say(f"{job.name} failed: {last}")
 
     def show(self, jobs: Sequence[Job], labels: Mapping[str, str]) -> None:
         """A row for each run: what of it is done, and the time that took."""
@@ -383,7 +371,7 @@ class Pool:
             left = [job.part for job, seconds in times.items() if seconds is None]
             state = f"to do: {', '.join(left)}" if left else "done"
             state = f"failed: {', '.join(failed)}" if failed else state
-            total = sum(seconds or 0.0 for seconds in times.values())
+            total = sum(filter(None, times.values()))
             table.add_row(name, escape(label), state, clock(total) if total else "")
         results().print(table)
 

@@ -4,7 +4,7 @@ import math
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,9 @@ from mjp.core.errors import ConfigError, MjpError
 from mjp.core.run import Run
 from mjp.core.team import Team, choose_device
 from mjp.data.batch import Batching, Calendar
+from mjp.data.feed import Feed
 from mjp.train.config import CheckOptions, TaskConfig
+from mjp.train.distribution import check_graphs
 from mjp.train.optimization import scaled
 from mjp.train.task import Objective, Task
 
@@ -30,43 +32,36 @@ Given = TypeVar("Given")
 def check(options: CheckOptions[Any]) -> None:
     """Prints; raises if anything would keep the recipe from being carried out."""
     config, processes = options.recipe, options.processes
-    settings = config.run
+    settings, problems = config.run, dict[str, None]()
+
+    def tried(action: Callable[[], Given]) -> Given | None:
+        """What the action gives; None, and a problem more, where it fails."""
+        try:
+            return action()
+        except (MjpError, RuntimeError, AssertionError, TypeError) as error:
+            problems[str(error) or type(error).__name__] = None
+            return None
+
     results().print(config.to_toml(), markup=False, highlight=False)
     check_count("processes", processes)
-    problems: list[str] = []
-    if processes > 1 and settings.compile == "graphs":
-        problems.append("run.compile graphs is for one process; use on for several")
-    device = _tried(problems, lambda: choose_device(settings.device)) or torch.device("cpu")
+    tried(lambda: check_graphs(settings.compile, processes))
+    device = tried(lambda: choose_device(settings.device)) or torch.device("cpu")
     passes = settings.accumulation
-    chunk = _tried(problems, lambda: Batching(settings.batch, processes, 0, passes).chunk)
+    chunk = tried(lambda: Batching(settings.batch, processes, 0, passes).chunk)
     if chunk is None:  # The rest is looked at with a batch that works.
         config = replace(config, run=replace(settings, batch=2 * processes * passes))
     task = config.make_task()
     run = Run(Path(os.devnull), Team(0, processes, device), settings.seed)  # Writes nothing.
-    data = _tried(problems, lambda: task.data(run))
+    data = tried(lambda: task.data(run))
     for source in () if data is None else (data.source, data.val_source):
-        _tried(problems, partial(source.picture, 0))
-    trial = _tried(problems, lambda: task.trial(run))
-    model, memory = None, None
-    if trial is not None:
-        model, batch = trial
-        memory = _tried(
-            problems, lambda: estimate_memory(task, model, batch, chunk or 2, processes)
-        )
+        tried(partial(source.picture, 0))
+    model, batch = tried(lambda: task.trial(run)) or (None, {})
+    memory = model and tried(lambda: estimate_memory(task, model, batch, chunk or 2, processes))
     table = Table(show_header=False)
-    facts = _facts(options.recipe, model, memory)
-    if data is not None:
-        samples, held_out = len(data.source), len(data.val_source)
-        calendar = Calendar(samples, settings.batch, settings.epochs)
-        facts["classes"] = f"{len(data.source.classes)}"
-        facts["images"] = f"{samples:,} to train on, {held_out:,} to validate on"
-        facts["steps"] = f"{calendar.steps:,}, {samples / settings.batch:,.1f} an epoch"
-        facts["jigsaw from"] = f"step {calendar.at(settings.warmup_epochs):,}"
-    for row in facts.items():
+    for row in _facts(options.recipe, data, model, memory or {}):
         table.add_row(*row)
     results().print(table)
-    notes = task.notes(model) if memory is not None else []
-    for note in (*notes, *_room(memory or {}, device)):
+    for note in (*(task.notes(model) if memory else ()), *_room(memory or {}, device)):
         results().print(f"note: {note}", markup=False, highlight=False)
     if problems:
         raise ConfigError(f"{options.name} cannot be carried out:\n  - " + "\n  - ".join(problems))
@@ -98,7 +93,7 @@ def estimate_memory(
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    objective = Objective(model, task, config.run.precision).train()
+    objective = Objective(model, task).train()
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         loss = objective(batch=inputs, plan=plan)["loss"]
     loss.backward()
@@ -114,49 +109,36 @@ def estimate_memory(
     }
 
 
-def _tried(problems: list[str], action: Callable[[], Given]) -> Given | None:
-    """What the action gives; None, and a problem more, where it fails."""
-    try:
-        return action()
-    except (MjpError, RuntimeError, AssertionError, TypeError) as error:
-        text = str(error) or type(error).__name__
-        if text not in problems:
-            problems.append(text)
-        return None
-
-
-def _facts(config: TaskConfig, model: Any, memory: dict[str, int] | None) -> dict[str, str]:
-    facts = {}
+def _facts(
+    config: TaskConfig, data: Feed | None, model: Any, memory: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
     if model is not None:
-        facts["parameters"] = f"{sum(p.numel() for p in model.parameters()):,}"
+        yield "parameters", f"{sum(p.numel() for p in model.parameters()):,}"
         if hasattr(model, "mjp_parts"):
-            facts["MJP"] = model.mjp_parts()
+            yield "MJP", model.mjp_parts()
     rate = scaled(config.optimizer.learning_rate, config.optimizer, config.run.batch)
-    facts["highest learning rate"] = f"{rate:g}"
-    if memory is not None:
-        listed = ", ".join(f"{name} {_size(value)}" for name, value in memory.items() if value)
-        facts["memory of a device, about"] = f"{_size(sum(memory.values()))}: {listed}"
-    return facts
+    yield "highest learning rate", f"{rate:g}"
+    if memory:
+        sizes = {"all": sum(memory.values()), **memory}
+        listed = (f"{name} {size / 2**20:,.1f} MiB" for name, size in sizes.items() if size)
+        yield "memory of a device, about", ", ".join(listed)
+    if data is not None:
+        samples, batch = len(data.source), config.run.batch
+        calendar = Calendar(samples, batch, config.run.epochs)
+        yield "classes", f"{len(data.source.classes)}"
+        yield "images", f"{samples:,} to train on, {len(data.val_source):,} to validate on"
+        yield "steps", f"{calendar.steps:,}, {samples / batch:,.1f} an epoch"
+        yield "jigsaw from", f"step {calendar.at(config.run.warmup_epochs):,}"
 
 
-def _room(memory: Mapping[str, int], device: torch.device) -> list[str]:
+def _room(memory: Mapping[str, int], device: torch.device) -> Iterator[str]:
     """What will perhaps not fit."""
-    notes = []
-    if device.type == "cuda":
-        _, there = torch.cuda.mem_get_info(device)
-        if sum(memory.values()) > 0.95 * there:
-            notes.append(
-                f"the estimate is more than the {there / 2**30:.0f} GiB of the device; raise "
-                "--run.accumulation"
-            )
+    there = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else math.inf
+    if sum(memory.values()) > 0.95 * there:
+        yield (
+            f"the estimate is more than the {there / 2**30:.0f} GiB of the device; raise "
+            "--run.accumulation"
+        )
     free = shutil.disk_usage(Path.cwd()).free
     if 5 * memory.get("weights", 0) * 4 > free:
-        notes.append(
-            f"checkpoints will not fit on this disk, which has {free / 2**30:.1f} GiB free"
-        )
-    return notes
-
-
-def _size(count: int) -> str:
-    power = min(4, int(math.log(max(count, 1), 1024)))
-    return f"{count / 1024**power:.3g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+        yield f"checkpoints will not fit on this disk, which has {free / 2**30:.1f} GiB free"

@@ -8,10 +8,10 @@ from tyro.conf import Positional, arg
 
 from mjp.core.configuration import check_at_least, check_count, check_ratio, flatten, to_toml
 from mjp.core.errors import ConfigError
+from mjp.core.records import Scalar
 from mjp.core.verbs import DEFAULT_TASK
 
 if TYPE_CHECKING:
-    from mjp.core.records import Scalar
     from mjp.train.task import Task
 
 DEFAULT_RECIPE = "digits"
@@ -48,15 +48,12 @@ class OptimizerSettings:
         for name in ("learning_rate", "warmup_rate", "final_rate", "weight_decay", "clip"):
             check_at_least(f"optimizer.{name}", getattr(self, name), 0)
         check_count("optimizer.reference_batch", self.reference_batch)
-        for beta in self.betas:
-            check_ratio("optimizer.betas", beta)
-            if beta == 1:
-                raise ConfigError(f"optimizer.betas must be below 1, got {self.betas!r}")
-        check_ratio("optimizer.average", self.average)
-        if self.average == 1:
-            raise ConfigError("optimizer.average of 1 would never change; use 0.9999, say")
-        if self.layer_decay is not None:
-            check_ratio("optimizer.layer_decay", self.layer_decay)
+        for name, value in (("betas", max(self.betas)), ("average", self.average)):
+            check_ratio(f"optimizer.{name}", value)
+            if value == 1:
+                raise ConfigError(f"optimizer.{name} of 1 would never change; use 0.9999, say")
+        check_ratio("optimizer.betas", min(self.betas))
+        check_ratio("optimizer.layer_decay", 1 if self.layer_decay is None else self.layer_decay)
 
 
 @dataclass(frozen=True)
@@ -93,12 +90,10 @@ class RunSettings:
     checkpoint_minutes: float = 2.0
 
     def __post_init__(self) -> None:
-        check_count("run.epochs", self.epochs)
-        check_count("run.warmup_epochs", self.warmup_epochs, 0)
-        check_count("run.batch", self.batch)
-        check_count("run.accumulation", self.accumulation)
-        check_count("run.log_every", self.log_every, 0)
-        check_count("run.eval_every", self.eval_every)
+        for name in ("epochs", "batch", "accumulation", "eval_every"):
+            check_count(f"run.{name}", getattr(self, name))
+        for name in ("warmup_epochs", "log_every"):
+            check_count(f"run.{name}", getattr(self, name), 0)
         check_at_least("run.checkpoint_minutes", self.checkpoint_minutes, 0)
         if self.compile == "graphs" and self.accumulation > 1:
             raise ConfigError("run.compile graphs goes with run.accumulation 1; use on")
@@ -133,31 +128,20 @@ class TaskConfig:
         named = "" if self.task == DEFAULT_TASK else f'task = "{self.task}"\n'
         return named + to_toml(self)
 
-    def conditions(self) -> "dict[str, Scalar]":
+    def conditions(self) -> dict[str, Scalar]:
         """Every value by its dotted name, as a record takes it."""
-        return {
-            name: value
-            if isinstance(value, (str, int, float, bool)) or value is None
-            else str(value)
-            for name, value in flatten(self).items()
-        }
+        flat = flatten(self)
+        return {n: v if isinstance(v, Scalar) else str(v) for n, v in flat.items()}
 
     def decisive(self) -> dict[str, Any]:
         """The values that a resumed run must share, because they change what it comes to."""
         return {name: value for name, value in flatten(self).items() if name not in FREE}
 
 
-FREE = frozenset(
-    [
-        "data.root",
-        "data.workers",
-        "data.readers",
-        "run.device",
-        "run.distribution",
-        "run.accumulation",
-        "run.checkpoint_minutes",
-    ]
-)
+FREE = {
+    *("data.root", "data.workers", "data.readers", "run.device", "run.distribution"),
+    *("run.accumulation", "run.checkpoint_minutes"),
+}
 """Values that do not change what a run comes to, so that a resumed one may have others."""
 
 Config = TypeVar("Config", bound=TaskConfig)

@@ -19,6 +19,12 @@ Compile = Literal["off", "on", "graphs"]
 _MODES = {"on": "default", "graphs": "reduce-overhead"}
 
 
+def check_graphs(compiled: Compile, processes: int) -> None:
+    """Raises where CUDA graphs are asked for that several processes cannot have."""
+    if compiled == "graphs" and processes > 1:
+        raise ConfigError("run.compile graphs is for one process; use on for several")
+
+
 def spread(
     objective: nn.Module, team: Team, distribution: Literal["ddp", "fsdp"], compiled: Compile
 ) -> tuple[Any, Any]:
@@ -26,8 +32,7 @@ def spread(
 
     `fsdp` shards the objective itself, in place; the optimiser must be made after this.
     """
-    if compiled == "graphs" and team.size > 1:
-        raise ConfigError("run.compile graphs is for one process; use on for several")
+    check_graphs(compiled, team.size)
     if distribution == "fsdp":
         if "RANK" not in os.environ:
             raise ConfigError("run.distribution fsdp is for torchrun; use ddp for one process")
@@ -38,18 +43,17 @@ def spread(
             fully_shard(unit, mesh=mesh)
         sharded = fully_shard(objective, mesh=mesh)
         return sharded, sharded
-    alone: Any = objective
-    if compiled != "off":
-        alone = torch.compile(objective, mode=_MODES[compiled])
+
+    def made(module: nn.Module) -> Any:
+        return module if compiled == "off" else torch.compile(module, mode=_MODES[compiled])
+
+    alone = made(objective)
     if team.size == 1:
         return alone, alone
     devices = [team.device.index] if team.device.type == "cuda" else None
-    shared: Any = DistributedDataParallel(
-        objective, device_ids=devices, gradient_as_bucket_view=True
-    )
-    if compiled != "off":
-        shared = torch.compile(shared, mode=_MODES[compiled])
-    return shared, alone
+    return made(
+        DistributedDataParallel(objective, device_ids=devices, gradient_as_bucket_view=True)
+    ), alone
 
 
 def begin_pass(compiled: Compile) -> None:
@@ -74,8 +78,5 @@ def synchronised(module: Any, now: bool) -> Iterator[None]:
 
 def _units(objective: nn.Module) -> Iterator[nn.Module]:
     """The repeated parts of a backbone: blocks of a ViT, stages of a Swin or a ResNet."""
-    model: Any = objective.model
     for name in ("blocks", "layers", "layer1", "layer2", "layer3", "layer4"):
-        part = getattr(model, name, None)
-        if isinstance(part, (nn.Sequential, nn.ModuleList)):
-            yield from part
+        yield from getattr(objective.model, name, ())

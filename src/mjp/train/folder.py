@@ -38,15 +38,10 @@ from mjp.train.task import Task
 
 KEPT = 2
 STATE_FILE = "state.json"
-UNREADABLE = (CheckpointError, OSError, ValueError, TypeError)
-OWN = ("checkpoints", "best", "final", "tensorboard", "unreadable.txt", RECIPE)
+BROKEN = (OSError, SafetensorError, CheckpointException)
+CHECKPOINTS = "checkpoints"
+OWN = (CHECKPOINTS, "best", "final", "tensorboard", "unreadable.txt", RECIPE)
 """What a run writes into its folder, beside records."""
-
-
-def default_out(options: TrainOptions[Any]) -> Path:
-    """A folder for each recipe and variant."""
-    name = Path(options.name).stem
-    return Path("runs") / (name if options.variant is None else f"{name}-{options.variant}")
 
 
 def claim(run: Run, options: TrainOptions[Any]) -> None:
@@ -56,7 +51,7 @@ def claim(run: Run, options: TrainOptions[Any]) -> None:
     begun = (run.out / RECIPE).exists()
     if begun and options.resume:
         _check_same(run.out, options.recipe)
-    elif (begun or (run.out / "checkpoints").exists()) and not (options.fresh or options.resume):
+    elif (begun or (run.out / CHECKPOINTS).exists()) and not (options.fresh or options.resume):
         raise ConfigError(
             f"{run.out} holds a run already; go on with it with --resume, start over with --fresh, "
             "or choose another --out"
@@ -83,15 +78,14 @@ def _check_same(out: Path, config: TaskConfig) -> None:
         before |= from_mapping(type(config), values, where=str(path)).decisive()
     now = {"task": config.task, **config.decisive()}
     changed = [
-        f"{name} was {before.get(name)!r} and is now {now[name]!r}"
-        for name in now
-        if before.get(name) != now[name]
+        f"{name} was {before.get(name)!r} and is now {value!r}"
+        for name, value in now.items()
+        if before.get(name) != value
     ]
     if changed:
-        changes = "; ".join(changed[:5])
         raise ConfigError(
-            f"the run in {out} was started with another recipe: {changes}. Resume it "
-            f"with its own (mjp train --resume --out {out}), or choose another --out"
+            f"the run in {out} was started with another recipe: {'; '.join(changed[:5])}. Resume "
+            f"it with its own (mjp train --resume --out {out}), or choose another --out"
         )
 
 
@@ -119,12 +113,9 @@ class State:
     """How far a run has come, beside its tensors.
 
     Args:
-        step: how many steps have been made.
-        best: the highest score in validation so far; None before the first.
-        best_epoch: the epoch, from 1, that it was measured after.
-        last: the score of the last validation.
+        best: the highest score in validation so far, which was after `best_epoch`, from 1.
         records: bytes of records.jsonl that belong to those steps.
-        recipe: the recipe, as TOML.
+        recipe: as TOML.
         sums: of each loss over the steps of the epoch so far, and of those since the last record.
     """
 
@@ -137,20 +128,19 @@ class State:
     sums: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
-def write_checkpoint(folder: Path, tensors: dict[str, Tensor], state: State, team: Team) -> Path:
+def write_checkpoint(out: Path, tensors: dict[str, Tensor], state: State, team: Team) -> Path:
     """Writes a checkpoint and removes all but the last two; every process of the team calls this.
 
     Until the last moment it bears a name that no reader looks at.
     """
-    target = folder / f"step-{state.step:09d}"
-    part = folder / f".{target.name}.part"
+    target = out / CHECKPOINTS / f"step-{state.step:09d}"
+    part = target.with_name(f".{target.name}.part")
     try:
         if team.leads:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
         team.wait()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # That there is one process is known.
+        with warnings.catch_warnings(action="ignore"):  # That there is one process is known.
             writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
             save(tensors, storage_writer=writer, no_dist=team.size == 1)
         if team.leads:
@@ -160,14 +150,14 @@ def write_checkpoint(folder: Path, tensors: dict[str, Tensor], state: State, tea
             if target.exists():
                 shutil.rmtree(target)
             part.rename(target)
-            _sync(folder)
-            for old in checkpoints(folder)[:-KEPT]:
+            _sync(target.parent)
+            for old in checkpoints(out)[:-KEPT]:
                 shutil.rmtree(old)
         team.wait()
-    except (OSError, SafetensorError, CheckpointException) as error:
+    except BROKEN as error:
         if team.leads:
             shutil.rmtree(part, ignore_errors=True)
-        good = checkpoints(folder)
+        good = checkpoints(out)
         kept = f"the last good one is {good[-1]}" if good else "there is none before it"
         raise CheckpointError(
             f"checkpoint {target} cannot be written: {_reason(error)}; {kept}. Make room, then go "
@@ -177,34 +167,32 @@ def write_checkpoint(folder: Path, tensors: dict[str, Tensor], state: State, tea
 
 
 def read_checkpoint(
-    folder: Path, tensors: dict[str, Tensor], team: Team, say: Callable[[str], None]
+    out: Path, tensors: dict[str, Tensor], team: Team, say: Callable[[str], None]
 ) -> State | None:
     """Reads the newest checkpoint that is whole into the tensors; None where there is none.
 
     Args:
         say: told about each checkpoint that cannot be read.
     """
-    candidates = checkpoints(folder)
+    candidates = checkpoints(out)
     for path in reversed(candidates):
         try:
             state = State(**json.loads((path / STATE_FILE).read_text(encoding="utf-8")))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 reader = HuggingFaceStorageReader(str(path))
                 _check_whole(reader, tensors)
                 load(tensors, storage_reader=reader, no_dist=team.size == 1)
-        except (*UNREADABLE, CheckpointException, SafetensorError) as error:
-            say(f"checkpoint {path} cannot be read ({_reason(error)}); trying the one before")
-        else:
             return state
+        except (*BROKEN, ValueError, TypeError) as error:
+            say(f"checkpoint {path} cannot be read ({_reason(error)}); trying the one before")
     if candidates:
-        raise CheckpointError(f"none of the checkpoints in {folder} can be read")
+        raise CheckpointError(f"none of the checkpoints in {out} can be read")
     return None
 
 
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first."""
-    return sorted(folder.glob("step-*"))
+def checkpoints(out: Path) -> list[Path]:
+    """The checkpoints of the run in a folder, oldest first."""
+    return sorted((out / CHECKPOINTS).glob("step-*"))
 
 
 def _check_whole(reader: HuggingFaceStorageReader, tensors: dict[str, Tensor]) -> None:

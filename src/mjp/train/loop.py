@@ -20,7 +20,7 @@ from mjp.jigsaw import JigsawPlan
 from mjp.train import folder
 from mjp.train.config import TrainOptions
 from mjp.train.distribution import begin_pass, spread, synchronised
-from mjp.train.monitor import Clock, Means, Monitor
+from mjp.train.monitor import LIVE_SECONDS, Clock, Means, Monitor
 from mjp.train.optimization import Average, make_optimizer, make_schedule
 from mjp.train.task import Objective, Task
 
@@ -38,7 +38,8 @@ def train(options: TrainOptions[Any]) -> None:
     """Trains by a recipe, or goes on training: data, model, steps, validations, checkpoints."""
     config = options.recipe
     task, settings = config.make_task(), config.run
-    out = options.out or folder.default_out(options)
+    out = Path("runs") / "-".join(filter(None, (Path(options.name).stem, options.variant)))
+    out = options.out or out
     with Run.open(out, device=settings.device, seed=settings.seed) as run:
         if run.device.type == "cuda":
             torch.set_float32_matmul_precision("high")
@@ -51,7 +52,8 @@ def train(options: TrainOptions[Any]) -> None:
         calendar = trainer.calendar
         with (
             run.stoppable(),
-            Monitor.open(run, trainer.step, calendar.steps) as monitor,
+            run.progress("training", calendar.steps - trainer.step) as live,
+            closing(Monitor(run, trainer.step, live)) as monitor,
             closing(data.train(trainer.step, calendar.steps)) as batches,
         ):
             while trainer.step < calendar.steps:
@@ -91,7 +93,7 @@ class Trainer:
         self.settings = task.config.run
         optimizer, settings = task.config.optimizer, self.settings
         self.model = model.to(run.device).train()
-        self.objective = Objective(self.model, task, settings.precision).train()
+        self.objective = Objective(self.model, task).train()
         self.forward, self._judged = spread(
             self.objective, run.team, settings.distribution, settings.compile
         )
@@ -102,15 +104,12 @@ class Trainer:
         self._average = Average(self.model, optimizer.average) if optimizer.average else None
         self._parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.step = 0
-        self._best: float | None = None
-        self._best_epoch: int | None = None
-        self._last: float | None = None
+        self._scores: dict[str, Any] = {"best": None, "best_epoch": None, "last": None}
         self._unsaved_best: dict[str, Tensor] | None = None
         self._sums = {"epoch": Means(run.device), "interval": Means(run.device)}
         self._bad_step = torch.full((), -1, dtype=torch.int64, device=run.device)
         self._clock = Clock()
         self._shown = self._ask_at = 0
-        self._asked = (time.monotonic(), 0)
 
     def begin(self, *, resume: bool) -> None:
         """Goes back to the newest checkpoint, or notes that a run begins."""
@@ -129,7 +128,6 @@ class Trainer:
             self.run.write(Record("train start", self.task.config.conditions(), facts))
         self._clock = Clock(self.step)
         self._shown = self._ask_at = self.step
-        self._asked = (time.monotonic(), self.step)
 
     def train_step(self, batches: Iterator[Batch]) -> None:
         """One step of the optimiser; nothing in it waits for the device."""
@@ -160,11 +158,10 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         if self._average is not None:
             self._average.update(step)
-        names = (*losses, "gradient_norm")
-        is_bad = (self._bad_step < 0) & ~torch.isfinite(sums[names.index("loss")] + norm)
+        is_bad = (self._bad_step < 0) & ~torch.isfinite(sums[list(losses).index("loss")] + norm)
         self._bad_step = torch.where(is_bad, step, self._bad_step)
         for summed in self._sums.values():
-            summed.add(names, torch.cat((sums, norm[None])))
+            summed.add((*losses, "gradient_norm"), torch.cat((sums, norm[None])))
 
     def draw_plan(self, batch: Batch) -> JigsawPlan | None:
         """The jigsaw of a pass: its rows of the step's, none before the end of warm-up."""
@@ -184,18 +181,15 @@ class Trainer:
 
     def log(self, monitor: Monitor) -> None:
         """Records the means of the steps since the last such record."""
-        epoch = self.calendar.epoch_of(self.step - 1) + 1
-        values = self._values(self._sums["interval"])
-        self._sums["interval"].clear()
-        conditions = {"step": self.step, "epoch": epoch}
+        values = self._values("interval")
+        conditions = {"step": self.step, "epoch": self.calendar.epoch_of(self.step - 1) + 1}
         self.run.write(Record("train step", conditions, values), environment=False)
         monitor.plot("step", self.step, values)
 
     def end_epoch(self, epoch: int, monitor: Monitor) -> None:
         """Records an epoch's losses, validates, and keeps the best weights."""
-        losses = self._values(self._sums["epoch"])  # Waits for the device: the time is whole.
+        losses = self._values("epoch")  # Waits for the device: the time is whole.
         seconds, rate = self._clock.epoch(self.step, ends=True)
-        self._sums["epoch"].clear()
         plain: dict[str, float] = {}
         averaged: dict[str, float] = {}
         with self._clock.paused():
@@ -220,46 +214,45 @@ class Trainer:
             monitor.plot("epoch", self.step, values | times)
             if plain:
                 self._keep_best(averaged.get(first, plain[first]), epoch + 1)
-        hidden = ("gradient_norm", "learning_rate", *self._scalars())
+        hidden = {"gradient_norm", "learning_rate", *self._scalars()}
         if self._average is None:
-            hidden = (*hidden, f"average_val_{first}")
+            hidden.add(f"average_val_{first}")
         cells = {name: value for name, value in values.items() if name not in hidden}
         monitor.row(epoch + 1, cells, times)
 
     def show(self, monitor: Monitor) -> None:
         """Renews the live line where it is old, from this process's own numbers."""
-        if not (self.run.leads and self._clock.live_is_due()):
+        if not self.run.leads or time.monotonic() - self._clock.shown < LIVE_SECONDS:
             return
         losses = self._sums["epoch"].means()
+        losses.pop("gradient_norm", None)
         _, rate = self._clock.epoch(self.step)
-        memory = self._peak_memory()
-        words = (
+        words = [
             f"epoch {self.calendar.epoch_of(self.step - 1) + 1} of {self.settings.epochs}",
-            *(f"{name} {value:.4g}" for name, value in losses.items() if name != "gradient_norm"),
+            *(f"{name} {value:.4g}" for name, value in losses.items()),
             f"{rate * self.settings.batch:,.0f} images/s",
-            *([] if memory is None else [f"{memory / 2**30:.1f} GiB"]),
-        )
+        ]
+        if memory := self._peak_memory():
+            words.append(f"{memory / 2**30:.1f} GiB")
         monitor.live(self.step - self._shown, ", ".join(words))
-        self._shown = self.step
+        self._shown, self._clock.shown = self.step, time.monotonic()
 
     def agreed(self) -> tuple[int, bool]:
         """The signal to stop by and whether a checkpoint is due, the same in every process.
 
         Several processes ask each other about once a second, at steps that they all know.
         """
-        due = self._clock.checkpoint_is_due(self.settings.checkpoint_minutes)
-        team = self.run.team
+        minutes, team = self.settings.checkpoint_minutes, self.run.team
+        due = time.monotonic() - self._clock.checkpointed >= 60 * minutes
         if team.size == 1:
             return self.run.stop_signal, due
         if self.step < self._ask_at:
             return 0, False
-        now = time.monotonic()
-        pace = (now - self._asked[0]) / max(1, self.step - self._asked[1])
-        flags = torch.tensor([self.run.stop_signal, due, pace], dtype=torch.float64)
-        stop, due, pace = team.largest(flags).tolist()
-        self._asked = (now, self.step)
-        seconds = min(AGREE_SECONDS, 60 * self.settings.checkpoint_minutes)
-        self._ask_at = self.step + min(AGREE_STEPS, max(1, int(seconds / max(pace, 1e-9))))
+        _, rate = self._clock.epoch(self.step)
+        flags = torch.tensor([self.run.stop_signal, due, -rate], dtype=torch.float64)
+        stop, due, slowest = team.largest(flags).tolist()
+        steps = int(min(AGREE_SECONDS, 60 * minutes) * -slowest)
+        self._ask_at = self.step + min(AGREE_STEPS, max(1, steps))
         return int(stop), bool(due)
 
     def checkpoint(self) -> Path:
@@ -271,42 +264,41 @@ class Trainer:
                 self._save_model("best", self._unsaved_best)
                 self._unsaved_best = None
             state = folder.State(
+                **self._scores,
                 step=self.step,
-                best=self._best,
-                best_epoch=self._best_epoch,
-                last=self._last,
                 records=self.run.size(),
                 recipe=self.task.config.to_toml(),
                 sums={name: summed.sums(team) for name, summed in self._sums.items()},
             )
-            path = folder.write_checkpoint(
-                self.run.out / "checkpoints", self._tensors(), state, team
-            )
-        self._clock.checkpointed()
+            path = folder.write_checkpoint(self.run.out, self._tensors(), state, team)
+        self._clock.checkpointed = time.monotonic()
         return path
 
     def finish(self) -> dict[str, Scalar]:
         """Writes the last model, and records what came out; gives it."""
-        state = self.model.state_dict() | (self._average.values if self._average else {})
-        self._save_model("final", state)
-        first = self.task.metric_names[0]
+        self._save_model("final", self._weights())
+        first, scores = self.task.metric_names[0], self._scores
         values: dict[str, Scalar] = {
-            f"best_{first}": self._best,
-            "best_epoch": self._best_epoch,
-            f"last_{first}": self._last,
+            f"best_{first}": scores["best"],
+            "best_epoch": scores["best_epoch"],
+            f"last_{first}": scores["last"],
             "unreadable_images": len(self.data.problems),
         }
-        times = {"seconds": self._clock.total(), "peak_memory": self._peak_memory()}
+        times: dict[str, Scalar] = {
+            "seconds": time.monotonic() - self._clock.begun,
+            "peak_memory": self._peak_memory(),
+        }
         self.run.write(Record("train end", {}, values), Record(TIMED, {}, times), environment=False)
         return {**values, **times}
 
     def _scalars(self) -> dict[str, float]:
         return self.task.schedule(min(1.0, self.step / self.calendar.steps))
 
-    def _values(self, summed: Means) -> dict[str, Scalar]:
-        """Means over processes and steps, and what changes over training, for a record."""
+    def _values(self, since: str) -> dict[str, Scalar]:
+        """Means over processes and steps, which begin anew, and what changes over training."""
         self._check_finite()
-        values: dict[str, Scalar] = {**summed.means(self.run.team)}
+        values: dict[str, Scalar] = {**self._sums[since].means(self.run.team)}
+        self._sums[since].clear()
         if not self._clip:
             values["gradient_norm"] = None
         rate = max(group["lr"] for group in self.optimizer.param_groups)
@@ -316,7 +308,7 @@ class Trainer:
         bad = int(self.run.team.largest(self._bad_step))
         if bad < 0:
             return
-        good = folder.checkpoints(self.run.out / "checkpoints")
+        good = folder.checkpoints(self.run.out)
         kept = f"the last good checkpoint is {good[-1]}" if good else "there is no checkpoint yet"
         raise TrainingError(
             f"the loss is no number any more since step {bad} (epoch "
@@ -339,18 +331,20 @@ class Trainer:
 
     def _keep_best(self, score: float, epoch: int) -> None:
         """Notes the best weights; they are written with the next checkpoint."""
-        self._last = score
-        if self._best is not None and score <= self._best:
-            return
-        self._best, self._best_epoch = score, epoch
-        weights = dict(self.model.state_dict()) | (self._average.values if self._average else {})
-        self._unsaved_best = {name: value.detach().clone() for name, value in weights.items()}
+        self._scores["last"] = score
+        if self._scores["best"] is None or score > self._scores["best"]:
+            self._scores |= {"best": score, "best_epoch": epoch}
+            weights = self._weights()
+            self._unsaved_best = {name: value.detach().clone() for name, value in weights.items()}
 
-    def _save_model(self, name: str, weights: Mapping[str, Tensor]) -> None:
-        sharded: Mapping[str, Any] = weights
+    def _weights(self) -> dict[str, Tensor]:
+        """Those of the average, if there is one."""
+        return self.model.state_dict() | (self._average.values if self._average else {})
+
+    def _save_model(self, name: str, weights: Mapping[str, Any]) -> None:
         whole = {  # Every process has to ask for the shards of the others.
             name: (value.full_tensor() if hasattr(value, "full_tensor") else value).detach().cpu()
-            for name, value in sharded.items()
+            for name, value in weights.items()
         }
         if self.run.leads:
             self.task.save(whole, self.data, self.run.out / name)
@@ -365,15 +359,14 @@ class Trainer:
     def _restore(self) -> bool:
         """Goes back to the newest whole checkpoint, if there is one; cuts later records off."""
         shout = say if self.run.leads else lambda text: None
-        place = self.run.out / "checkpoints"
-        state = folder.read_checkpoint(place, self._tensors(), self.run.team, shout)
+        state = folder.read_checkpoint(self.run.out, self._tensors(), self.run.team, shout)
         if state is None:
             shout(f"there is no checkpoint in {self.run.out} yet; starting from the beginning")
             self.run.cut(0)
             return False
         self.run.cut(state.records)
-        self.step, self._last = state.step, state.last
-        self._best, self._best_epoch = state.best, state.best_epoch
+        self.step = state.step
+        self._scores = {name: getattr(state, name) for name in self._scores}
         for name, sums in state.sums.items():
             self._sums[name].restore(sums)
         shout(f"resuming at step {self.step} of {self.calendar.steps}")

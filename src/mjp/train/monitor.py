@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from typing import Any, Self
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,105 +24,80 @@ class Means:
     """Means over steps of what each comes to, summed on the device without waiting for it."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self.names: tuple[str, ...] = ()
+        self._names: tuple[str, ...] = ()
         self._sums = torch.zeros(1, dtype=torch.float64, device=device)
+
+    def clear(self) -> None:
+        self.restore({"": 0.0})
 
     def add(self, names: tuple[str, ...], values: Tensor) -> None:
         """Adds what a step came to, in double precision."""
-        entry = torch.cat((torch.ones_like(self._sums[:1]), values))
-        self._sums = entry if not self.names else self._sums + entry
-        self.names = names
+        entry = torch.cat((torch.ones_like(values[:1]), values))
+        self._sums = self._sums + entry if self._names else entry
+        self._names = names
 
-    def clear(self) -> None:
-        self._sums = torch.zeros_like(self._sums)
-
-    def sums(self, team: Team) -> dict[str, float]:
-        """The sums, as means over the processes; the number of steps under the empty name."""
-        totals = (team.total(self._sums) / team.size).tolist()
-        return dict(zip(("", *self.names), totals, strict=True))
+    def sums(self, team: Team | None = None) -> dict[str, float]:
+        """The sums, as means over the processes, or of this one alone; under "" those of ones."""
+        sums = self._sums if team is None else team.total(self._sums) / team.size
+        return dict(zip(("", *self._names), sums.tolist(), strict=True))
 
     def restore(self, sums: Mapping[str, float]) -> None:
         """Goes on from sums that were noted."""
-        self.names = tuple(name for name in sums if name)
-        self._sums = torch.tensor(list(sums.values()), dtype=torch.float64, device=self._device)
+        self._names = tuple(name for name in sums if name)
+        self._sums = torch.tensor(
+            list(sums.values()), dtype=torch.float64, device=self._sums.device
+        )
 
     def means(self, team: Team | None = None) -> dict[str, float]:
         """The means by name, over all processes or of this one alone."""
-        sums = self._sums if team is None else team.total(self._sums)
-        count, *totals = sums.tolist()
-        return {n: total / count for n, total in zip(self.names, totals, strict=True) if count}
+        sums = self.sums(team)
+        count = sums.pop("")
+        return {name: total / count for name, total in sums.items() if count}
 
 
 class Clock:
-    """Times of a run. Times of steps leave out what is done inside `paused`."""
+    """Times of a run, or of what is left of it from a step on."""
 
     def __init__(self, step: int = 0) -> None:
-        """The run, or what is left of it, begins at this step."""
-        now = time.monotonic()
-        self._begin = self._checkpoint = self._live = now
-        self._away = 0.0
-        self._epoch = (now, step)
-
-    def live_is_due(self) -> bool:
-        """Whether the live line is old."""
-        if time.monotonic() - self._live < LIVE_SECONDS:
-            return False
-        self._live = time.monotonic()
-        return True
-
-    def checkpoint_is_due(self, minutes: float) -> bool:
-        """Whether the last checkpoint is older than this."""
-        return time.monotonic() - self._checkpoint >= 60 * minutes
-
-    def checkpointed(self) -> None:
-        """A checkpoint has just been written."""
-        self._checkpoint = time.monotonic()
+        self.begun = self.shown = self.checkpointed = self._epoch = time.monotonic()
+        self._step = step
 
     def epoch(self, step: int, *, ends: bool = False) -> tuple[float, float]:
         """Seconds of the epoch up to this step, and its steps a second."""
-        now = time.monotonic() - self._away
-        before, earlier = self._epoch
+        seconds = max(time.monotonic() - self._epoch, 1e-9)
+        rate = (step - self._step) / seconds
         if ends:
-            self._epoch = (now, step)
-        seconds = max(now - before, 1e-9)
-        return seconds, (step - earlier) / seconds
+            self._epoch, self._step = time.monotonic(), step
+        return seconds, rate
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """For what is not training."""
+        """For what is not training, and does not count in the time of the epoch."""
         before = time.monotonic()
-        try:
-            yield
-        finally:
-            self._away += time.monotonic() - before
-
-    def total(self) -> float:
-        """Seconds since the start, all included."""
-        return time.monotonic() - self._begin
+        yield
+        self._epoch += time.monotonic() - before
 
 
 class Monitor:
-    """Shows a run on the leading process: a live line on stderr, rows on stdout, TensorBoard."""
+    """Shows a run on the leading process: a live line on stderr, rows on stdout, TensorBoard.
 
-    def __init__(self, advance: Advance, board: Any) -> None:
-        self.live = advance
-        self._board = board
+    Args:
+        step: the run, or what is left of it, begins there.
+        live: renews the live line.
+    """
+
+    def __init__(self, run: Run, step: int, live: Advance) -> None:
+        self.live = live
+        self._board: Any = None
         self._headed = False
+        if run.leads:
+            from torch.utils.tensorboard import SummaryWriter
 
-    @classmethod
-    @contextmanager
-    def open(cls, run: Run, step: int, steps: int) -> Iterator[Self]:
-        """Shows a run from this step on; on all processes but the leading one, nothing."""
-        with ExitStack() as stack:
-            advance = stack.enter_context(run.progress("training", steps - step))
-            board = None
-            if run.leads:
-                from torch.utils.tensorboard import SummaryWriter
+            self._board = SummaryWriter(str(run.out / "tensorboard"), purge_step=step + 1)
 
-                board = SummaryWriter(str(run.out / "tensorboard"), purge_step=step + 1)
-                stack.callback(board.close)
-            yield cls(advance, board)
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
 
     def plot(self, prefix: str, step: int, values: Mapping[str, Scalar]) -> None:
         """Adds values to the curves."""

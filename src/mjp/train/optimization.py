@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
-from timm.optim import param_groups_layer_decay, param_groups_weight_decay
+from timm.optim import create_optimizer_v2
 from timm.scheduler import CosineLRScheduler
 from torch import Tensor, nn
 
@@ -13,23 +12,19 @@ from mjp.data.batch import Calendar
 from mjp.train.config import OptimizerSettings, RunSettings
 
 
-def make_optimizer(model: Any, settings: OptimizerSettings, batch: int) -> torch.optim.AdamW:
+def make_optimizer(
+    model: nn.Module, settings: OptimizerSettings, batch: int
+) -> torch.optim.Optimizer:
     """AdamW over timm's groups: decayed or not, and by layer where rates fall with depth."""
-    spared = model.no_weight_decay() if hasattr(model, "no_weight_decay") else set()
-    # By name: the order of these arguments is not the same in timm's two functions.
-    if settings.layer_decay is None:
-        groups = param_groups_weight_decay(
-            model, weight_decay=settings.weight_decay, no_weight_decay_list=spared
-        )
-    else:
-        groups = param_groups_layer_decay(
-            model,
-            weight_decay=settings.weight_decay,
-            no_weight_decay_list=spared,
-            layer_decay=settings.layer_decay,
-        )
-    rate = scaled(settings.learning_rate, settings, batch)
-    optimizer = torch.optim.AdamW(groups, lr=rate, betas=settings.betas, fused=True)
+    optimizer = create_optimizer_v2(
+        model,
+        "adamw",
+        lr=scaled(settings.learning_rate, settings, batch),
+        weight_decay=settings.weight_decay,
+        layer_decay=settings.layer_decay,
+        betas=settings.betas,
+        fused=True,
+    )
     # Made now, not at the first step, so that a checkpoint has something to be read into.
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -69,10 +64,7 @@ class Average:
     """The exponential moving average of a model's weights and statistics.
 
     timm's keeps a second model, which cannot be sharded with the first; this keeps tensors alone,
-    shards where those are, and lends them to the model to be validated or written.
-
-    Args:
-        decay: of the average; smaller in the first steps, where it would hold on to random weights.
+    shards where those are. The decay is smaller in the first steps, which are random.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -92,17 +84,15 @@ class Average:
     def lent(self) -> Iterator[None]:
         """The averaged weights in the model, for a while."""
         self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
+        yield
+        self._swap()
 
     @torch.no_grad()
     def _swap(self) -> None:
-        live, averaged = _local(self._live), _local(self.values)
-        kept = [value.clone() for value in live]
-        torch._foreach_copy_(live, averaged)
-        torch._foreach_copy_(averaged, kept)
+        for live, averaged in zip(_local(self._live), _local(self.values), strict=True):
+            kept = live.clone()
+            live.copy_(averaged)
+            averaged.copy_(kept)
 
 
 def _local(values: dict[str, Tensor]) -> list[Tensor]:

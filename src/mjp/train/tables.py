@@ -18,32 +18,30 @@ from mjp.report.table import (
 )
 
 
-def _last(records: Sequence[Record], kind: str) -> Record | None:
-    return next((record for record in reversed(records) if record.kind == kind), None)
+def _last(records: Sequence[Record], kind: str) -> list[Record]:
+    """The last record of a kind, if there is one."""
+    return [record for record in records if record.kind == kind][-1:]
 
 
 def _outcomes(records: Sequence[Record]) -> Joined:
     """For each folder that was trained in: its recipe, and what came out."""
     for some in split(records, "folder"):
-        start, epoch, end = (_last(some, f"train {what}") for what in ("start", "epoch", "end"))
-        if start is None:
-            continue
-        whole = _last([r for r in some if "epoch" not in r.conditions], "train timing")
-        sources = [record for record in (start, epoch, end, whole) if record is not None]
-        values: dict[str, Scalar] = {"epochs": sum(r.kind == "train epoch" for r in some)}
-        measured = {} if epoch is None else epoch.values
-        metric = next((name for name in measured if name.startswith("val_")), None)
-        if metric is not None:
-            values[metric.replace("val_", "last_", 1)] = measured[metric]
-        for record in (end, whole):
-            values |= record.values if record is not None else {}
-        yield Record("train start", start.conditions, values), tuple(sources)
+        for start in _last(some, "train start"):
+            values: dict[str, Scalar] = {"epochs": sum(r.kind == "train epoch" for r in some)}
+            epoch, end = _last(some, "train epoch"), _last(some, "train end")
+            whole = _last([r for r in some if "epoch" not in r.conditions], "train timing")
+            names = [name for record in epoch for name in record.values]
+            for metric in [name for name in names if name.startswith("val_")][:1]:
+                values[metric.replace("val_", "last_", 1)] = epoch[0].values[metric]
+            for record in (*end, *whole):
+                values |= record.values
+            sources = (start, *epoch, *end, *whole)
+            yield Record("train start", start.conditions, values), sources
 
 
 def _settings(records: Sequence[Record]) -> Joined:
     """For each folder, the settings that are not the same in all."""
-    starts = [_last(some, "train start") for some in split(records, "folder")]
-    known = [start for start in starts if start is not None]
+    known = [start for some in split(records, "folder") for start in _last(some, "train start")]
     for start, text in zip(known, differences(known, besides=("folder",)), strict=True):
         if text:
             yield Record("train start", {**start.conditions, "settings": text}, {}), (start,)
@@ -70,15 +68,11 @@ def _epochs(record: Record) -> Scalar:
 
 def _best(record: Record) -> Scalar:
     """What a task other than classification chooses its best model by."""
-    found = {name: number(record.values, name) for name in record.values}
-    return next(
-        (
-            f"{name.removeprefix('best_')} {value:.4g}"
-            for name, value in found.items()
-            if name.startswith("best_") and name not in ("best_epoch", "best_top1") and value
-        ),
-        "",
-    )
+    for name in record.values:
+        what, value = name.removeprefix("best_"), number(record.values, name)
+        if what not in (name, "epoch", "top1") and value:
+            return f"{what} {value:.4g}"
+    return ""
 
 
 RUN = Column("Run", "folder", numeric=False)
@@ -115,12 +109,11 @@ def _draw(records: Sequence[Record], out: Path) -> list[Path]:
 
 def _unfinished(records: Sequence[Record]) -> str:
     """What to do about a training that did not come to its end."""
-    start = _last(records, "train start")
-    if start is None or _last(records, "train end") is not None:
+    start, done = _last(records, "train start"), sum(r.kind == "train epoch" for r in records)
+    if not start or _last(records, "train end"):
         return ""
-    done = sum(record.kind == "train epoch" for record in records)
     return (
-        f"training is not finished, {done} of {start.conditions.get('run.epochs')} epochs are "
+        f"training is not finished, {done} of {start[0].conditions.get('run.epochs')} epochs are "
         "written down; go on with mjp train --resume --out {path}."
     )
 

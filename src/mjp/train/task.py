@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from safetensors.torch import save_file
@@ -47,10 +47,9 @@ class Task(ABC, Generic[Config]):
     def loss(
         self, model: Any, batch: Mapping[str, Tensor], plan: JigsawPlan | None
     ) -> dict[str, Tensor]:
-        """The losses of a batch by name: `loss` is minimised, and every one is recorded.
+        """The losses by name: `loss` is minimised, and every one is recorded.
 
-        Args:
-            batch: the inputs that the data give, and the scalars of `schedule`.
+        The batch holds the inputs that the data give, and the scalars of `schedule`.
         """
 
     @abstractmethod
@@ -60,32 +59,20 @@ class Task(ABC, Generic[Config]):
         """What validation measures, over the batches of all processes."""
 
     def schedule(self, progress: float) -> dict[str, float]:
-        """Scalars that change over training, such as the weight of a loss.
-
-        Args:
-            progress: share of training that is over, in [0, 1].
-        """
+        """Scalars that change with the share of training that is over, such as a loss's weight."""
         return {}
 
     def draw_plan(
         self, model: Any, batch: Mapping[str, Tensor], generator: torch.Generator
     ) -> JigsawPlan | None:
-        """The jigsaw of a step, for all samples of its batch; that of the model, if it has one.
-
-        Args:
-            batch: the inputs of the whole step, to look at their shape alone.
-        """
-        if not hasattr(model, "draw_plan"):
-            return None
-        return model.draw_plan(batch["images"], generator)
+        """The jigsaw of a step, for a batch of such a shape; that of the model, if it has one."""
+        return model.draw_plan(batch["images"], generator) if hasattr(model, "draw_plan") else None
 
     def save(self, weights: dict[str, Tensor], data: Feed, folder: Path) -> None:
         """Writes a trained model, with these weights."""
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {name: value.contiguous() for name, value in weights.items()},
-            folder / "model.safetensors",
-        )
+        whole = {name: value.contiguous() for name, value in weights.items()}
+        save_file(whole, folder / "model.safetensors")
 
     def facts(self, data: Feed) -> dict[str, Scalar]:
         """What the first record says of the data."""
@@ -106,16 +93,13 @@ class Task(ABC, Generic[Config]):
 class Objective(nn.Module):
     """A model with its losses in one module, so that all of it is one graph, copied or sharded.
 
-    Args:
-        precision: bf16 runs it under autocast; what it gives is in single precision.
+    It runs in the run's precision; what it gives is in single precision.
     """
 
-    def __init__(
-        self, model: nn.Module, task: Task[Any], precision: Literal["fp32", "bf16"]
-    ) -> None:
+    def __init__(self, model: nn.Module, task: Task[Any]) -> None:
         super().__init__()
         self.model = model
-        self.precision = precision
+        self._bf16 = task.config.run.precision == "bf16"
         self._loss = task.loss
 
     def forward(
@@ -125,36 +109,25 @@ class Objective(nn.Module):
         plan: JigsawPlan | None = None,
     ) -> Any:
         """The losses of a batch; where there is none, what the model gives for the inputs."""
-        with self._autocast():
+        device = next(self.model.parameters()).device
+        with torch.autocast(device.type, torch.bfloat16) if self._bf16 else nullcontext():
             if batch is None:
                 return self.model(*inputs).float()
             losses = self._loss(self.model, batch, plan)
         return {name: value.float() for name, value in losses.items()}
 
-    def _autocast(self) -> Any:
-        if self.precision == "bf16":
-            device = next(self.model.parameters()).device
-            return torch.autocast(device.type, dtype=torch.bfloat16)
-        return nullcontext()
-
 
 def means(parts: Iterable[tuple[Mapping[str, Tensor], Tensor]], team: Team) -> dict[str, float]:
-    """Means over the samples of all processes, counted exactly.
-
-    Args:
-        parts: values by name of each sample, and which samples are counted.
-    """
-    sums: Tensor | None = None
-    names: list[str] = []
+    """Means over the samples of all processes, from values by name and which samples count."""
+    sums: dict[str, Tensor] = {}
     for values, counted in parts:
-        names, share = list(values), counted.double()
-        part = torch.stack(
-            [*((value.double() * share).sum() for value in values.values()), share.sum()]
-        )
-        sums = part if sums is None else sums + part
-    if sums is None:
+        share = counted.double()
+        for name, value in {**values, "": torch.ones_like(share)}.items():
+            part = (value.double() * share).sum()
+            sums[name] = sums[name] + part if name in sums else part
+    if not sums:
         raise DataError("there is nothing to validate on")
-    *totals, count = team.total(sums).tolist()
-    if not count:
+    totals = dict(zip(sums, team.total(torch.stack(list(sums.values()))).tolist(), strict=True))
+    if not (count := totals.pop("")):
         raise DataError("no image of the validation set can be read")
-    return {name: total / count for name, total in zip(names, totals, strict=True)}
+    return {name: total / count for name, total in totals.items()}
