@@ -37,16 +37,15 @@ def from_mapping(
         where: what to call the origin of the values in an error, such as the name of a file.
     """
     hints = get_type_hints(cls)
-    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     for name in values:
-        if name not in names:
-            raise ConfigError(
-                f"{where}: {_dotted(section, name)} is unknown{suggestion(name, names)}"
-            )
-    for field in fields(cls):  # type: ignore[arg-type]
+        if name not in known:
+            hint = suggestion(name, list(known))
+            raise ConfigError(f"{where}: {_dotted(section, name)} is unknown{hint}")
+    for name, field in known.items():
         required = field.default is MISSING and field.default_factory is MISSING
-        if required and field.name not in values:
-            raise ConfigError(f"{where}: {_dotted(section, field.name)} is missing")
+        if required and name not in values:
+            raise ConfigError(f"{where}: {_dotted(section, name)} is missing")
     found = {
         name: _convert(value, hints[name], where, _dotted(section, name))
         for name, value in values.items()
@@ -60,9 +59,7 @@ def from_mapping(
 def suggestion(name: str, names: list[str]) -> str:
     """What was perhaps meant, or what there is."""
     close = difflib.get_close_matches(name, names, n=2)
-    if close:
-        return f"; did you mean {' or '.join(close)}?"
-    return f"; there is {', '.join(names)}"
+    return f"; did you mean {' or '.join(close)}?" if close else f"; there is {', '.join(names)}"
 
 
 def to_toml(configuration: Any) -> str:
@@ -81,16 +78,11 @@ def flatten(configuration: Any, section: str = "") -> dict[str, Any]:
 
 
 def _lines(configuration: Any, section: str) -> Iterator[str]:
-    nested = []
-    for field in fields(configuration):
-        value = getattr(configuration, field.name)
-        if is_dataclass(value):
-            nested.append((field.name, value))
-        else:
-            yield f"{field.name} = {_toml(value)}"
-    for name, value in nested:
-        yield ""
-        yield f"[{_dotted(section, name)}]"
+    values = {field.name: getattr(configuration, field.name) for field in fields(configuration)}
+    nested = {name: value for name, value in values.items() if is_dataclass(value)}
+    yield from (f"{name} = {_toml(v)}" for name, v in values.items() if name not in nested)
+    for name, value in nested.items():
+        yield from ("", f"[{_dotted(section, name)}]")
         yield from _lines(value, _dotted(section, name))
 
 
@@ -161,28 +153,26 @@ def _dotted(section: str, name: str) -> str:
 
 def check_ratio(name: str, value: float) -> None:
     """Raises unless the value is a number in [0, 1]."""
-    if not _is_number(value) or not 0 <= value <= 1:
-        raise ConfigError(f"{name} must be a number between 0 and 1, got {value!r}")
+    _require(_is_number(value) and 0 <= value <= 1, name, "a number between 0 and 1", value)
 
 
 def check_crop(value: float | None) -> None:
     """Raises unless this is a share of an image that a crop can keep, or nothing."""
     if value is not None:
         check_ratio("crop", value)
-        if value < 0.1:
-            raise ConfigError(f"crop is between 0.1 and 1, got {value:g}")
+        _require(value >= 0.1, "crop", "between 0.1 and 1", value)
 
 
 def check_at_least(name: str, value: float, least: float) -> None:
     """Raises unless the value is a finite number of at least `least`."""
-    if not _is_number(value) or not least <= value < math.inf:
-        raise ConfigError(f"{name} must be a number of at least {least:g}, got {value!r}")
+    is_one = _is_number(value) and least <= value < math.inf
+    _require(is_one, name, f"a number of at least {least:g}", value)
 
 
 def check_count(name: str, value: int, least: int = 1) -> None:
     """Raises unless the value is a whole number of at least `least`."""
-    if type(value) is not int or value < least:
-        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    is_one = type(value) is int and value >= least
+    _require(is_one, name, f"a whole number of at least {least}", value)
 
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
@@ -193,11 +183,13 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
 
 def check_range(name: str, value: tuple[float, float], least: float = 0.0) -> None:
     """Raises unless the value is an ascending pair of finite numbers above `least`."""
-    low, high = value
-    if not (_is_number(low) and _is_number(high) and least < low <= high < math.inf):
-        raise ConfigError(
-            f"{name} must be two numbers above {least:g}, the smaller first, got {value!r}"
-        )
+    is_one = all(map(_is_number, value)) and least < value[0] <= value[1] < math.inf
+    _require(is_one, name, f"two numbers above {least:g}, the smaller first", value)
+
+
+def _require(holds: bool, name: str, what: str, value: object) -> None:
+    if not holds:
+        raise ConfigError(f"{name} must be {what}, got {value!r}")
 
 
 def _is_number(value: object) -> bool:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,42 +25,21 @@ class Record:
 
     def key(self) -> str:
         """The measurement's identity: its kind and all conditions but those of the environment."""
-        decisive = {
-            name: _finite(value)
-            for name, value in self.conditions.items()
-            if name not in ENVIRONMENT
-        }
+        decisive = {n: v for n, v in _finite(self.conditions).items() if n not in ENVIRONMENT}
         return json.dumps([self.kind, decisive], sort_keys=True)
 
     def to_json(self) -> str:
         """One line of JSON; NaN and infinities, which JSON lacks, become null."""
-        body = {
-            "kind": self.kind,
-            "conditions": {name: _finite(value) for name, value in self.conditions.items()},
-            "values": {name: _finite(value) for name, value in self.values.items()},
-        }
-        return json.dumps(body, allow_nan=False)
+        body = {"conditions": _finite(self.conditions), "values": _finite(self.values)}
+        return json.dumps({"kind": self.kind, **body}, allow_nan=False)
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of a file of records; its record is None where it holds none.
-
-    Args:
-        number: from 1.
-    """
-
-    number: int
-    text: str
-    record: Record | None
-
-
-def read_lines(path: Path) -> Iterator[Line]:
-    """The lines of a file of records that are not blank, broken ones included."""
+def read_lines(path: Path) -> Iterator[tuple[int, str, Record | None]]:
+    """The lines of a file that are not blank: number from 1, text, and record, None if broken."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             if text := line.strip():
-                yield Line(number, text, _parse(text))
+                yield number, text, _parse(text)
 
 
 def read_records(path: Path) -> list[Record]:
@@ -68,39 +47,32 @@ def read_records(path: Path) -> list[Record]:
     file = path / RECORDS if path.is_dir() else path
     if not file.is_file():
         return []
-    return [line.record for line in read_lines(file) if line.record is not None]
+    return [record for _, _, record in read_lines(file) if record is not None]
 
 
-def append_records(path: Path, records: list[Record]) -> None:
+def append_records(path: Path, records: Iterable[Record]) -> None:
     """Adds records to a JSON-lines file, making its folder if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.writelines(record.to_json() + "\n" for record in records)
 
 
-def count_lines(path: Path) -> int:
-    """How many lines a file has; none where there is no file."""
-    if not path.is_file():
-        return 0
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
-
-
 def _parse(text: str) -> Record | None:
     try:
         body = json.loads(text)
-        kind, conditions, values = body["kind"], body["conditions"], body["values"]
+        record = Record(body["kind"], body["conditions"], body["values"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    is_whole = isinstance(kind, str) and all(map(_is_flat, (conditions, values)))
-    return Record(kind, conditions, values) if is_whole else None
+    is_whole = isinstance(record.kind, str) and _is_flat(record.conditions)
+    return record if is_whole and _is_flat(record.values) else None
 
 
 def _is_flat(values: object) -> bool:
-    return isinstance(values, dict) and all(
-        value is None or isinstance(value, str | int | float | bool) for value in values.values()
-    )
+    return isinstance(values, dict) and all(isinstance(v, Scalar) for v in values.values())
 
 
-def _finite(value: Scalar) -> Scalar:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _finite(values: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }

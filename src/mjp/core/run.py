@@ -36,12 +36,9 @@ class StopRequest:
 def stop_requests() -> Iterator[StopRequest]:
     """Notes signals while inside; in a thread, where none arrive, nothing is noted."""
     request = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, request.note)
+    heard = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if heard else ()
+    before = {number: signal.signal(number, request.note) for number in numbers}
     try:
         yield request
     finally:
@@ -50,13 +47,7 @@ def stop_requests() -> Iterator[StopRequest]:
 
 
 class Run:
-    """A piece of work with a folder; open one with `Run.open`.
-
-    Args:
-        out: the folder of records, models and figures.
-        team: the processes that share the work; alone, a team of one.
-        seed: of everything that is random.
-    """
+    """A piece of work with a folder of records, models and figures; open one with `Run.open`."""
 
     def __init__(self, out: Path, team: Team, seed: int) -> None:
         self.out = out
@@ -70,11 +61,7 @@ class Run:
     @classmethod
     @contextmanager
     def open(cls, out: Path, *, device: str | None = None, seed: int = 0) -> Iterator["Run"]:
-        """Claims the folder, which is made if need be, and joins the processes of torchrun.
-
-        Args:
-            device: a torch device; by default the GPU if there is one.
-        """
+        """Claims the folder, which is made if need be, and joins the processes of torchrun."""
         out = out.expanduser()
         with joined(choose_device(device)) as team, _claimed(out, team):
             yield cls(out, team, seed)
@@ -103,28 +90,22 @@ class Run:
         return self.known.get(key)
 
     def write(self, *records: Record, environment: bool = True) -> list[Record]:
-        """Writes records; one with the key of an older one takes its place. Gives them as written.
-
-        Args:
-            environment: whether to add the environment to the conditions.
-        """
-        if environment:
-            where = self.environment()
-            records = tuple(Record(r.kind, {**r.conditions, **where}, r.values) for r in records)
-        fresh = {record.key(): record for record in records}
+        """Writes records, with the environment among the conditions; one with the key of an older
+        one takes its place. Gives them as written."""
+        where = self.environment() if environment else {}
+        written = [Record(r.kind, {**r.conditions, **where}, r.values) for r in records]
+        fresh = {record.key(): record for record in written}
         replaced = self.known.keys() & fresh.keys()
         self.known |= fresh
-        if not self.leads:
-            return list(records)
         try:
-            if replaced:
+            if self.leads and replaced:
                 with self.file(RECORDS) as part:
-                    append_records(part, list(self.known.values()))
-            else:
-                append_records(self.records_file, list(fresh.values()))
+                    append_records(part, self.known.values())
+            elif self.leads:
+                append_records(self.records_file, fresh.values())
         except OSError as error:
             raise MjpError(f"{self.records_file} cannot be written: {error.strerror}") from error
-        return list(records)
+        return written
 
     def size(self) -> int:
         """Bytes of the records, all of them safe on the disk."""
@@ -197,9 +178,8 @@ def command_line() -> list[str]:
 
 def hardware(device: torch.device) -> str:
     """The device in words, for records."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    on_cpu = f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else on_cpu
 
 
 @contextmanager
@@ -211,21 +191,21 @@ def _claimed(out: Path, team: Team) -> Iterator[None]:
         return
     if out.exists() and not out.is_dir():
         raise ConfigError(f"results cannot be written to {out}: it is a file; name a folder")
-    created = not out.exists()
-    records = out / RECORDS
+    created, records = not out.exists(), out / RECORDS
     try:
         out.mkdir(parents=True, exist_ok=True)
-        records.open("a").close()
+        records.touch()
         handle = os.open(out, os.O_RDONLY)
     except OSError as error:
         raise ConfigError(f"results cannot be written to {out}: {error.strerror}") from error
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ConfigError(
-                f"another command is writing to {out}; wait for it, or choose another --out"
-            ) from error
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise ConfigError(
+            f"another command is writing to {out}; wait for it, or choose another --out"
+        ) from error
+    try:
         team.wait()
         yield
     finally:

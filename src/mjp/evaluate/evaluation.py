@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mjp.core.display import results
 from mjp.core.errors import DataError
-from mjp.core.records import Record, Scalar, count_lines
+from mjp.core.records import Record, Scalar
 from mjp.core.run import Run
 from mjp.core.seeds import generator_for
 from mjp.core.team import Team, float32_precision
@@ -195,9 +195,9 @@ def finish(
     """
     if not run.leads:
         return
-    if count := count_lines(run.out / UNREADABLE):
-        left_out = f"{count} images could not be read and were left out: {run.out / UNREADABLE}"
-        notes = [*notes, left_out]
+    if (unreadable := run.out / UNREADABLE).is_file():
+        count = unreadable.read_bytes().count(b"\n")
+        notes = [*notes, f"{count} images could not be read and were left out: {unreadable}"]
     for record in records if options.json else ():
         print(record.to_json(), flush=True)
     for table in () if options.json else section.tables:

@@ -84,14 +84,13 @@ def _read(file: Path, name: str, sections: Sequence[Section]) -> Folder:
     problems: list[str] = []
     count = 0
     try:
-        for line in read_lines(file):
-            record = line.record
+        for number, text, record in read_lines(file):
             if record is None:
-                broken.append(str(line.number))
+                broken.append(str(number))
             elif record.kind not in LEFT_ASIDE:
                 count += 1
                 labelled = replace(record, conditions={**record.conditions, FOLDER: name})
-                latest[record.key()] = Entry(labelled, shown, line.number, line.text)
+                latest[record.key()] = Entry(labelled, shown, number, text)
     except OSError as error:
         problems.append(f"{shown} cannot be read: {error.strerror}.")
     if broken:
