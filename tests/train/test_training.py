@@ -242,7 +242,7 @@ def test_the_best_model_is_the_best_epochs_and_knows_its_classes(tmp_path):
     assert end["values"]["best_top1"] == max(value for value in epochs if value is not None)
     assert end["values"]["last_top1"] == epochs[-1]
     model = mjp.load(out / "best").eval()
-    assert model.pretrained_cfg["label_names"] == tuple("0123456789")
+    assert list(model.pretrained_cfg["label_names"]) == list("0123456789")
     source = DigitsSource("val")
     feed = read_recipe("digits").make_task().feed(source, source, Run(tmp_path, ALONE, 0))
     feed.prepare(lambda what, done, total: None)
