@@ -13,7 +13,7 @@ from scipy.stats import norm as gaussian
 import mjp
 from mjp.core.errors import ConfigError
 from mjp.privacy import sharing
-from mjp.privacy.defence_updates import Clip, PrivateSGD, epsilon, private_mean
+from mjp.privacy.defence_updates import Clip, PrivateSGD
 from mjp.privacy.defences import PARTS, Defence, parse_defence
 from mjp.privacy.public import PublicModel
 from mjp.privacy.reading import Reading
@@ -592,12 +592,12 @@ def test_clipping_and_mean_of_dp_equal_a_second_implementation():
     each = [dict(one.gradients) for one in sharing.share_each(public, images, labels)]
     norms = sorted(float(flat(one).norm()) for one in each)
     max_norm = (norms[0] + norms[1]) / 2  # So that one is not clipped and two are.
-    found = flat(private_mean(each, 0.0, max_norm, source()))
+    found = flat(PrivateSGD(1e-9, max_norm).mean(each, public, source()))
     expected = slow_private_sum(public, images, labels, max_norm) / 3
     assert (found - expected).norm() < 1e-4 * expected.norm()
     unclipped = flat(sharing.share(public, images, labels).gradients)
     assert (found - unclipped).norm() > 1e-2 * unclipped.norm()
-    alone = flat(private_mean(each[:1], 0.0, norms[0] / 7, source()))
+    alone = flat(PrivateSGD(1e-9, norms[0] / 7).mean(each[:1], public, source()))
     assert abs(float(alone.norm()) / (norms[0] / 7) - 1) < 1e-4
 
 
@@ -663,41 +663,15 @@ def exact_epsilon(multiplier, delta):
 @pytest.mark.parametrize("multiplier", [0.5, 1.0, 4.0])
 def test_epsilon_of_a_single_update_is_that_of_the_gaussian_mechanism(multiplier):
     exact = exact_epsilon(multiplier, 1e-5)
-    assert exact <= epsilon(multiplier, 1.0, 1, 1e-5) <= exact + 0.03
-    assert parse_defence(f"dp={multiplier}").epsilon() == epsilon(multiplier, 1.0, 1, 1e-5)
+    assert exact <= parse_defence(f"dp={multiplier}").epsilon() <= exact + 0.03
 
 
-def test_epsilon_falls_with_noise_and_grows_with_steps_and_share():
-    values = [epsilon(multiplier, 0.01, 100) for multiplier in (0.5, 1.0, 2.0, 4.0)]
-    assert values == sorted(values, reverse=True)
-    assert values[0] > 3 * values[-1]
-    assert epsilon(1.0, 0.01, 1000) > epsilon(1.0, 0.01, 100)
-    assert epsilon(1.0, 0.02, 100) > epsilon(1.0, 0.01, 100)
+def test_epsilon_of_little_noise_needs_no_gigabytes():
+    assert 1e5 < parse_defence("dp=0.001").epsilon() < math.inf
     assert parse_defence("clip=1+noise=1").epsilon() is None
-
-
-def test_epsilon_of_little_noise_and_many_steps_needs_no_gigabytes():
-    assert 1e3 < epsilon(0.1, 0.02, 50_000, 1e-5) < math.inf
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"sample_rate": 0.0}, "sample_rate must be above 0"),
-        ({"sample_rate": 1.5}, "sample_rate must be a number between 0 and 1, got 1.5"),
-        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
-        ({"delta": 0.0}, "delta must be above 0"),
-    ],
-)
-def test_epsilon_checks_what_it_is_of(arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        epsilon(1.0, **arguments)
 
 
 def test_without_opacus_dp_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opacus", None)
     with pytest.raises(ConfigError, match=r"needs opacus .*pip install 'mjp\[audit\]'"):
-        private_mean([{"one": torch.ones(2)}], 1.0, 1.0, source())
-    monkeypatch.undo()
-    with pytest.raises(ConfigError, match="at least one image"):
-        private_mean([], 1.0, 1.0, source())
+        parse_defence("dp=1").epsilon()

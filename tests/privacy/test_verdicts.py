@@ -4,7 +4,6 @@ import pytest
 
 from mjp.privacy.scoring import summarize
 
-CONDITIONS = {"defence": "mjp=0.9", "attack": "adaptive_solve", "knows_defence": True, "seed": 0}
 GUESS = {"mean": 11.0, "colour": 18.2}
 
 
@@ -12,7 +11,7 @@ def judged(psnr, unmasked, masked, guess_unmasked=15.0):
     values = {"applies": True, "reason": "", "psnr": psnr, "client_psnr": psnr, "ssim": 0.3}
     values |= {"psnr_unmasked": unmasked, "guess_unmasked": guess_unmasked}
     values |= {"masked_patches": masked, "patches": 144}
-    return summarize(CONDITIONS, [values], GUESS, 1)
+    return summarize([values], GUESS, True, 1)
 
 
 def test_a_tenth_of_the_picture_is_not_the_picture():

@@ -1,47 +1,101 @@
-"""What the records of an audit say together: which number counts, and which is the gravest.
+"""How grave it is what came back, of one attack and of all that were tried. Imports no torch.
 
-Gives rows for tables and figures, each with the records that it rests on. Imports no torch.
+The functions on records give rows for tables and figures, each with the records it rests on.
 """
 
+import math
 import re
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 from mjp.core.records import Record, Scalar
-from mjp.privacy.verdict import MARGIN, Level
 from mjp.report.paper import PRIVACY, PRIVACY_RATIO
-from mjp.report.table import Joined, number, text_of
+from mjp.report.table import Joined, look_up, number, text_of
 
+Rows = list[tuple[Record, tuple[Record, ...]]]
+"""What columns read, and the records that it is from."""
+Level = Literal["recovered", "recognisable", "traces", "failed", "does not apply"]
 LEVELS = get_args(Level)
 """From the gravest on."""
-NONE = "none"
-"""The defence that is none."""
+RECOVERED = 30.0
+"""dB from which a reconstruction can hardly be told from the picture at a glance."""
+RECOGNISABLE = 20.0
+"""dB from which people and things in it are recognised."""
+MARGIN = 1.0
+"""dB that an attack has to be above the trivial guess to count as one."""
+ELSEWHERE = 3.0
+"""dB by which what is found of a part has to be better than the whole to stand for it."""
+MOST_OF_IT = 0.5
+"""Share of the patches from which what is outside a mask counts as the picture."""
+VERDICTS: Mapping[Level, str] = {
+    "recovered": "{who} recovers the picture{of}: {psnr:.0f} dB.",
+    "recognisable": "{who} recovers a recognisable picture{of}: {psnr:.0f} dB.",
+    "traces": "{who} recovers traces of the picture{of}: {psnr:.0f} dB, where a plain guess gives "
+    "{baseline:.0f}.",
+    "failed": "The solver failed: {psnr:.0f} dB, no better than the plain guess of {baseline:.0f}. "
+    "That is no proof of privacy.",
+    "does not apply": "This attack does not apply here, which says nothing about others.",
+}
+"""What each level means, in words that need no expert."""
 SETTINGS = (("a", 0.0, ""), ("b", PRIVACY_RATIO, "client_"), ("c", PRIVACY_RATIO, ""))
 """The paper's settings: name, the share of patches that is moved, what is compared with."""
 METRICS = ("mse", "fft2d", "psnr", "ssim", "lpips")
 _MJP = re.compile(r"mjp=([0-9.]+(?:e-?[0-9]+)?)")
 
 
+def judged(summary: Mapping[str, Scalar], baseline: float, knows: bool) -> dict[str, Scalar]:
+    """Level and verdict, of what came back best: the picture, its jigsaw, or its unmasked part.
+
+    Args:
+        baseline: PSNR of the best trivial guess on the same images.
+        knows: whether the attacker made use of a defence.
+    """
+
+    def value(name: str) -> float:
+        known = number(summary, name)
+        return math.nan if known is None else known
+
+    psnr, of = value("psnr"), ""
+    # Every patch, in the wrong order, is more than the patches that stayed.
+    if value("client_psnr") > psnr + ELSEWHERE:
+        psnr, of = value("client_psnr"), ", its patches in shuffled order"
+    share = 1 - value("masked_patches") / value("patches")
+    if value("psnr_unmasked") > psnr + ELSEWHERE and share >= MOST_OF_IT:
+        psnr, of = value("psnr_unmasked"), f" outside the mask ({100 * share:.0f} % of it)"
+        baseline = max(baseline, value("guess_unmasked"))  # A NaN, which comes last, is not taken.
+    level: Level = "does not apply"
+    if not math.isnan(psnr):
+        steps: tuple[tuple[Level, float], ...] = (
+            *(("failed", baseline + MARGIN), ("traces", RECOGNISABLE)),
+            ("recognisable", RECOVERED),
+        )
+        level = next((name for name, end in steps if psnr < end), "recovered")
+    who = "An attacker who knows the defence" if knows else "An attacker"
+    words = VERDICTS[level].format(who=who, of=of, psnr=psnr, baseline=baseline)
+    return {"level": level, "verdict": words}
+
+
 def mjp_ratio(defence: str) -> float | None:
     """γ of a defence that is MJP alone, 0 for no defence; None for all others."""
     alone = _MJP.fullmatch(defence)
-    return 0.0 if defence == NONE else float(alone[1]) if alone else None
+    return 0.0 if defence == "none" else float(alone[1]) if alone else None
 
 
-def assessed(records: Sequence[Record]) -> list[tuple[Record, Record]]:
-    """What each attack got, with what only all records together say; and the record itself.
+def assessed(records: Sequence[Record]) -> Rows:
+    """What each attack got, with what only all records together say.
 
     Adds to the values: `baseline`, the PSNR of the better trivial guess; `part`, where something
     was found if not in the whole; `counts` and, if it does not count, `why`; `ratio` of MJP.
     """
-    own = [record for record in records if record.kind == "audit"]
+    audits = [record for record in records if record.kind == "audit"]
+    audits.sort(key=lambda record: record.conditions.get("defence") != "none")
     undefended = {
         (r.conditions.get("model"), r.conditions.get("attack")): r
-        for r in own
-        if r.conditions.get("defence") == NONE
+        for r in audits
+        if r.conditions.get("defence") == "none"
     }
-    rows = []
-    for record in sorted(own, key=lambda record: record.conditions.get("defence") != NONE):
+    rows: Rows = []
+    for record in audits:
         told = record.conditions
         why = _why_not(record, undefended.get((told.get("model"), told.get("attack"))))
         values: dict[str, Scalar] = {
@@ -55,7 +109,7 @@ def assessed(records: Sequence[Record]) -> list[tuple[Record, Record]]:
         }
         conditions = {**told, "attack": text_of(told, "attack").replace("_", " ")}
         conditions["defence_title"] = text_of(told, "defence_title") or text_of(told, "defence")
-        rows.append((Record("audit", conditions, values), record))
+        rows.append((Record("audit", conditions, values), (record,)))
     return rows
 
 
@@ -101,7 +155,7 @@ def _why_not(record: Record, undefended: Record | None) -> str:
     An attack that needs the defence (there is no mask without one) and beats the guess speaks
     for itself.
     """
-    if record.conditions.get("defence") == NONE or not applies(record):
+    if record.conditions.get("defence") == "none" or not applies(record):
         return ""
     if undefended is None:
         return "untried"
@@ -111,14 +165,17 @@ def _why_not(record: Record, undefended: Record | None) -> str:
     return "weak" if is_weak else ""
 
 
-def _gravity(record: Record) -> tuple[int, float]:
-    """Larger for the graver leak."""
-    psnr = number(record.values, "psnr")
-    level = text_of(record.values, "level")
-    return -LEVELS.index(level), -1e9 if psnr is None else psnr
+def _grouped(records: Sequence[Record], *names: str) -> dict[tuple[Scalar, ...], Rows]:
+    """The assessed records by some of their values and conditions."""
+    groups: dict[tuple[Scalar, ...], Rows] = {}
+    for row, sources in assessed(records):
+        key = tuple(look_up(row, name) for name in names)
+        groups.setdefault(key, []).append((row, sources))
+    return groups
 
 
-def accuracies_of(records: Sequence[Record]) -> dict[tuple[Scalar, Scalar], Record]:
+def _accuracies(records: Sequence[Record]) -> dict[tuple[Scalar, ...], Record]:
+    """By model and defence."""
     return {
         (record.conditions.get("model"), record.conditions.get("defence")): record
         for record in records
@@ -126,124 +183,99 @@ def accuracies_of(records: Sequence[Record]) -> dict[tuple[Scalar, Scalar], Reco
     }
 
 
-def _by_defence(records: Sequence[Record]) -> list[list[tuple[Record, Record]]]:
-    """The assessed records of each model and defence."""
-    groups: dict[tuple[Scalar, Scalar], list[tuple[Record, Record]]] = {}
-    for pair in assessed(records):
-        told = pair[0].conditions
-        groups.setdefault((told.get("model"), told.get("defence")), []).append(pair)
-    return list(groups.values())
-
-
-def of_every_attack(records: Sequence[Record]) -> Joined:
-    for row, record in assessed(records):
-        yield row, (record,)
+def _psnr(row: Record) -> float:
+    psnr = number(row.values, "psnr")
+    return -math.inf if psnr is None else psnr
 
 
 def strongest(records: Sequence[Record]) -> Joined:
     """For each defence, the attack that got the most, with the accuracy that is left."""
-    accuracies = accuracies_of(records)
-    for pairs in _by_defence(records):
-        row, record = max(pairs, key=lambda pair: _gravity(pair[0]))
-        accuracy = accuracies.get((row.conditions.get("model"), row.conditions.get("defence")))
-        more = {} if accuracy is None else accuracy.values
-        sources = (record,) if accuracy is None else (record, accuracy)
-        yield Record("audit", row.conditions, {**more, **row.values}), sources
+    accuracies = _accuracies(records)
+    for key, rows in _grouped(records, "model", "defence").items():
+        row, sources = min(
+            rows, key=lambda pair: (LEVELS.index(pair[0].values["level"]), -_psnr(pair[0]))
+        )
+        if (accuracy := accuracies.get(key)) is not None:
+            row = Record("audit", row.conditions, {**accuracy.values, **row.values})
+            sources = (*sources, accuracy)
+        yield row, sources
 
 
 def costs(records: Sequence[Record]) -> Joined:
     """For each defence its accuracy, and the closest picture that came back."""
-    best = {}
-    for pairs in _by_defence(records):
-        known = [pair for pair in pairs if number(pair[0].values, "psnr") is not None]
-        if known:
-            row, record = max(known, key=lambda pair: number(pair[0].values, "psnr") or 0.0)
-            best[row.conditions.get("model"), row.conditions.get("defence")] = row, record
-    for key, accuracy in accuracies_of(records).items():
-        row, *sources = best.get(key, (Record("audit", {}, {}),))
+    groups = _grouped(records, "model", "defence")
+    for key, accuracy in _accuracies(records).items():
+        rows = [pair for pair in groups.get(key, []) if _psnr(pair[0]) > -math.inf]
+        nothing: tuple[Record, tuple[Record, ...]] = (Record("audit", {}, {}), ())
+        row, sources = max(rows, key=lambda pair: _psnr(pair[0]), default=nothing)
         names = ("psnr", "psnr_low", "psnr_high", "level", "part", "baseline")
         values = {
             **{name: row.values.get(name) for name in names},
             "measured": not accuracy.values.get("accuracy_note"),
             **accuracy.values,
         }
-        title = text_of(accuracy.conditions, "defence_title") or accuracy.conditions.get("defence")
-        told = {**accuracy.conditions, "defence_title": title}
-        told["attack"] = row.conditions.get("attack")
+        told = {**accuracy.conditions, "attack": row.conditions.get("attack")}
+        told["defence_title"] = text_of(told, "defence_title") or told.get("defence")
         yield Record("audit accuracy", told, values), (accuracy, *sources)
 
 
 def split_by_mask(records: Sequence[Record]) -> Joined:
-    for row, record in assessed(records):
+    for row, sources in assessed(records):
         if any(number(row.values, f"psnr_{name}") is not None for name in ("masked", "unmasked")):
-            yield row, (record,)
+            yield row, sources
 
 
 def preflights(records: Sequence[Record]) -> Joined:
     """For each defence, what the attacks saw before they began."""
-    for pairs in _by_defence(records):
-        rows = [row for row, _ in pairs]
+    for rows in _grouped(records, "model", "defence").values():
 
-        def most(name: str, rows: list[Record] = rows) -> float | None:
-            known = [number(row.values, name) for row in rows]
-            return max((value for value in known if value is not None), default=None)
+        def known(name: str, rows: Joined = rows) -> list[float]:
+            values = (number(row.values, name) for row, _ in rows)
+            return [value for value in values if value is not None]
 
         facts: dict[str, Scalar] = {
-            name: next((v for r in rows if (v := number(r.values, name)) is not None), None)
-            for name in ("rank", "rank_needed", "condition")
+            name: next(iter(known(name)), None) for name in ("rank", "rank_needed", "condition")
         }
-        facts |= {name: most(name) for name in ("masked_patches", "mask_recovered")}
-        yield Record("audit", rows[0].conditions, facts), tuple(record for _, record in pairs)
+        facts |= {n: max(known(n), default=None) for n in ("masked_patches", "mask_recovered")}
+        sources = tuple(record for _, several in rows for record in several)
+        yield Record("audit", rows[0][0].conditions, facts), sources
 
 
 def refusals(records: Sequence[Record]) -> Joined:
     """What did not apply, one for each reason."""
-    groups: dict[tuple[Scalar, ...], list[tuple[Record, Record]]] = {}
-    for row, record in assessed(records):
-        if not applies(record):
-            key = (*(row.conditions.get(n) for n in ("model", "attack")), row.values.get("reason"))
-            groups.setdefault(key, []).append((row, record))
-    for pairs in groups.values():
-        defences = ", ".join(str(row.conditions.get("defence")) for row, _ in pairs)
-        row = pairs[0][0]
-        yield (
-            Record("audit", {**row.conditions, "defence": defences}, row.values),
-            tuple(record for _, record in pairs),
-        )
+    refused = [record for record in records if record.kind == "audit" and not applies(record)]
+    for rows in _grouped(refused, "model", "attack", "reason").values():
+        defences = ", ".join(str(row.conditions.get("defence")) for row, _ in rows)
+        row = rows[0][0]
+        sources = tuple(record for _, several in rows for record in several)
+        yield Record("audit", {**row.conditions, "defence": defences}, row.values), sources
 
 
 def attacks(records: Sequence[Record]) -> Joined:
     """Each attack once, where it took longest."""
-    groups: dict[Scalar, list[tuple[Record, Record]]] = {}
-    for row, record in assessed(records):
-        groups.setdefault(row.conditions.get("attack"), []).append((row, record))
-    for pairs in groups.values():
-        row, record = max(pairs, key=lambda pair: number(pair[0].values, "seconds") or 0.0)
-        knows = any(bool(row.conditions.get("knows_defence")) for row, _ in pairs)
-        yield Record("audit", {**row.conditions, "knows_defence": knows}, row.values), (record,)
+    for rows in _grouped(records, "attack").values():
+        yield max(rows, key=lambda pair: number(pair[0].values, "seconds") or 0.0)
 
 
 def papers_rows(records: Sequence[Record]) -> Joined:
     """Settings a, b and c of each attack that applies; then the paper's own rows."""
-    accuracies = accuracies_of(records)
+    accuracies = _accuracies(records)
     for setting, ratio, prefix in SETTINGS:
-        for row, record in assessed(records):
-            if row.values["ratio"] != ratio or not applies(record):
+        for row, sources in assessed(records):
+            if row.values["ratio"] != ratio or row.values["level"] == "does not apply":
                 continue
-            accuracy = accuracies.get((row.conditions.get("model"), row.conditions.get("defence")))
+            model = row.conditions.get("model")
             values: dict[str, Scalar] = {n: row.values.get(f"{prefix}{n}") for n in METRICS}
-            if accuracy is not None:
+            if (accuracy := accuracies.get((model, row.conditions.get("defence")))) is not None:
                 values["accuracy"] = accuracy.values.get("top1")
                 values["measured"] = not accuracy.values.get("accuracy_note")
-            told = {**row.conditions, "setting": setting}
-            told["of"] = f"Measured here: {row.conditions.get('model')}"
-            sources = (record,) if accuracy is None else (record, accuracy)
+                sources = (*sources, accuracy)
+            told = {**row.conditions, "setting": setting, "of": f"Measured here: {model}"}
             yield Record("audit", told, values), sources
     for leak in PRIVACY:
         told = {"model": leak.model, "setting": leak.setting, "attack": "the paper’s"}
         told["of"] = "The paper’s, as printed: another attack, network and images"
-        names = ("accuracy", *METRICS)
-        papers: dict[str, Scalar] = {name: getattr(leak, name) for name in names}
+        papers = {name: getattr(leak, name) for name in ("accuracy", *METRICS)}
         yield Record("audit", told, {**papers, "measured": True}), ()
 
 

@@ -2,9 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import product
 from pathlib import Path
 
 import torch
@@ -12,25 +11,25 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
-from mjp.core.configuration import check_count
+from mjp.core.configuration import check_count, suggestion
 from mjp.core.errors import ConfigError, MjpError
 from mjp.core.records import Record, Scalar
 from mjp.core.run import Run
 from mjp.core.team import Team
 from mjp.models.facts import digest_of, model_facts
 from mjp.privacy.attacks import ATTACKS
-from mjp.privacy.clients import AuditSettings, Clients, Piece, attack_step, client_step
+from mjp.privacy.clients import Clients, Piece, attack_step, client_step
 from mjp.privacy.defences import Defence, parse_defence
 from mjp.privacy.perceptual import Perceptual
 from mjp.privacy.pictures import picture_name
 from mjp.privacy.public import Loss, PublicModel, as_public
 from mjp.privacy.scoring import Gallery, summarize
 from mjp.privacy.sharing import Labels, labels_of
+from mjp.privacy.update import Effort
+from mjp.report import table
 
 Accuracy = Callable[[Sequence[Defence]], Mapping[str, Mapping[str, Scalar]]]
 """Gives values under some defences, by the text of the parts of each that feed the model."""
-IMAGE, SUMMARY, ACCURACY = "audit image", "audit", "audit accuracy"
-"""The kinds of records that an audit writes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,47 +49,6 @@ class AuditReport:
     images: dict[tuple[str, str, int], Tensor] = field(default_factory=dict)
     masks: dict[tuple[str, int], Tensor] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class AuditedModel:
-    """A model to be audited, with the pictures of its clients.
-
-    Args:
-        names: of the pictures.
-        conditions: of all its records.
-    """
-
-    public: PublicModel
-    gallery: Gallery
-    labels: Labels
-    names: tuple[str, ...]
-    settings: AuditSettings
-    conditions: dict[str, Scalar]
-
-    def under(self, defence: Defence) -> dict[str, Scalar]:
-        """The conditions of a record under a defence."""
-        return {**self.conditions, "defence": str(defence), "defence_title": defence.title}
-
-    def attacked(self, defence: Defence, attack: str) -> dict[str, Scalar]:
-        """The conditions of a record of an attack."""
-        entry = ATTACKS[attack]
-        return {
-            **self.under(defence),
-            "attack": attack,
-            "attack_about": entry.about,
-            "attack_kind": entry.kind,
-            "knows_defence": entry.knows_defence,
-        }
-
-    def key(self, defence: Defence, attack: str, number: int) -> str:
-        """Of the record of a picture."""
-        return Record(IMAGE, self.pictured(defence, attack, number), {}).key()
-
-    def pictured(self, defence: Defence, attack: str, number: int) -> dict[str, Scalar]:
-        """The conditions of the record of a picture."""
-        own = self.attacked(defence, attack)
-        return {**own, "image": self.names[number], "number": number}
 
 
 def audit(
@@ -123,7 +81,9 @@ def audit(
     Args:
         images: pixels in [0, 1], of the model's size.
         labels: classes, or all else that a batch of the task has; by default what the model says.
-        rounds, localization_weight, steps, restarts, seed: as in `AuditSettings`.
+        rounds: updates that a client sends of the same pictures, each under a mask of its own.
+        localization_weight: λ of MJP's localization loss in the clients' loss.
+        steps, restarts: of attacks that search; by default each attack's own.
         loss: what clients minimise, such as `task.loss`; by default that of a classifier.
         label, names: what to call the model and the pictures in records.
         perceptual: measures LPIPS.
@@ -139,25 +99,35 @@ def audit(
         given = {name: value for name, value in locals().items() if name not in ("run", "out")}
         with Run.open(out, seed=seed) as run, run.stoppable():
             return audit(**given, run=run)
-    settings = AuditSettings(rounds, localization_weight, steps, restarts, seed)
     public = as_public(model, loss)
-    gallery = Gallery.of(public, images, perceptual)
-    audited = _audited(public, gallery, labels, tuple(names), settings, label, conditions or {})
     chosen = checked(label, public, len(images), attacks, defences)
-    pieces = list(_pieces(audited, chosen, chunk))
-    found = dict(run.known) if run is not None and resume else {}
-    report = AuditReport(notes=tuple(note for one in chosen for note in one.notes(public)))
+    if labels is None and public.loss is None:
+        labels = public.predicted(images)
+    how = {"rounds": rounds, "localization_weight": localization_weight, "seed": seed}
+    effort = Effort(steps, restarts, seed)
+    facts = {**_facts(label, public, images, labels), **how, **(conditions or {})}
+    facts |= {"steps": steps, "restarts": restarts}
+    facts["lpips_trunk"] = None if perceptual is None else perceptual.name
+    gallery = Gallery(images, public.features(public.normalized(images)), perceptual)
+    names = names or [f"picture {number}" for number in range(len(images))]
+    report = AuditReport(notes=tuple(note for defence in chosen for note in defence.notes(public)))
+    audited = Audited(public, gallery, labels, names, effort, facts, report, run, show)
+    most = chunk if chunk is not None else 32 if public.device.type == "cuda" else 4
+    pieces = [
+        Piece(defence, numbers, rounds, localization_weight, seed)
+        for defence in chosen
+        for numbers in _cut(len(images), defence.images_per_update, most)
+    ]
+    known = dict(run.known) if run is not None and resume else {}
     team = Team(0, 1, public.device) if run is None else run.team
     total = len(attacks) * sum(len(piece.numbers) for piece in pieces)
     with _metered(run, total, tell) as advance:
-        attacker = _Attacker(audited, report, run, show, advance)
-        for turn, attack in product(range(-(-len(pieces) // team.size)), attacks):
-            number = turn * team.size + team.rank
-            records = attacker.run(pieces[number], attack, found) if number < len(pieces) else []
-            found |= {record.key(): record for record in _written(run, records)}
+        for turn in range(team.rank, len(pieces) + team.rank, team.size):
+            piece = pieces[turn] if turn < len(pieces) else None
+            for records in audited.attacked(piece, attacks, known, advance):
+                known |= {record.key(): record for record in _written(run, records)}
     measured = {} if accuracy is None else accuracy(chosen)
-    records = _summaries(audited, chosen, attacks, measured, found, run)
-    return replace(report, records=tuple(records))
+    return replace(report, records=audited.summed_up(chosen, attacks, known, measured))
 
 
 def checked(
@@ -174,7 +144,7 @@ def checked(
     """
     for name in attacks:
         if name not in ATTACKS:
-            raise ConfigError(f"there is no attack {name!r}; there are {', '.join(ATTACKS)}")
+            raise ConfigError(f"there is no attack {name!r}{suggestion(name, list(ATTACKS))}")
     if len(set(attacks)) < len(attacks) or not attacks:
         raise ConfigError(f"name every attack once, and at least one; got {', '.join(attacks)}")
     parsed = [parse_defence(one) if isinstance(one, str) else one for one in defences]
@@ -191,22 +161,11 @@ def checked(
     return chosen
 
 
-def _audited(
-    public: PublicModel,
-    gallery: Gallery,
-    labels: Labels,
-    names: tuple[str, ...],
-    settings: AuditSettings,
-    label: str,
-    conditions: Mapping[str, Scalar],
-) -> AuditedModel:
-    """The model with all conditions of its records."""
-    images, surface, perceptual = gallery.images, public.surface, gallery.perceptual
-    if labels is None and public.loss is None:
-        labels = public.predicted(images)
+def _facts(label: str, public: PublicModel, images: Tensor, labels: Labels) -> dict[str, Scalar]:
+    """The conditions of model and pictures."""
+    surface, dtype = public.surface, next(public.model.parameters()).dtype
     named = {"labels": labels} if isinstance(labels, Tensor) else dict(labels or {})
     levels = (images * 255).round().to(torch.uint8)
-    dtype = next(public.model.parameters()).dtype
     facts: dict[str, Scalar] = {
         **model_facts(label, public.model),
         "image_size": "x".join(map(str, public.size)),
@@ -214,70 +173,108 @@ def _audited(
         "mean": " ".join(map(str, public.mean)),
         "std": " ".join(map(str, public.std)),
         "gallery": len(images),
-        "rounds": settings.rounds,
-        "localization_weight": settings.localization_weight,
         "gradients": {torch.float32: "fp32", torch.float64: "fp64"}.get(dtype, str(dtype)),
-        "steps": settings.steps,
-        "restarts": settings.restarts,
-        "lpips_trunk": None if perceptual is None else perceptual.name,
-        "seed": settings.seed,
         "pictures": digest_of({"levels": levels, **named}),
-        **conditions,
     }
     if public.loss is not None:
         facts["loss"] = getattr(public.loss, "__qualname__", type(public.loss).__qualname__)
-    names = names or tuple(f"picture {number}" for number in range(len(images)))
-    return AuditedModel(public, gallery, labels, names, settings, facts)
+    return facts
 
 
-def _pieces(
-    audited: AuditedModel, defences: Sequence[Defence], chunk: int | None
-) -> Iterator[Piece]:
-    """Pictures that fill whole updates, as many together as there shall be."""
-    if chunk is not None:
-        check_count("chunk", chunk)
-    default = 32 if audited.public.device.type == "cuda" else 4
-    for defence in defences:
-        each = defence.images_per_update
-        size = max(each, (chunk or default) // each * each)
-        count = len(audited.names) // each * each
-        for start in range(0, count, size):
-            yield Piece(defence, tuple(range(start, min(start + size, count))))
+def _cut(count: int, each: int, most: int) -> Iterator[range]:
+    """Numbers of pictures that fill whole updates, as many together as there shall be."""
+    check_count("chunk", most)
+    whole, size = count // each * each, max(each, most // each * each)
+    for start in range(0, whole, size):
+        yield range(start, min(start + size, whole))
 
 
-class _Attacker:
-    """Attacks one piece after the other, and keeps pictures of those that are to be shown."""
+@dataclass(frozen=True, eq=False)
+class Audited:
+    """A model that is audited, with the pictures of its clients.
 
-    def __init__(
+    Args:
+        names: of the pictures.
+        conditions: of all its records.
+        report: gets the pictures that are kept.
+        show: how many of the pictures to keep.
+    """
+
+    public: PublicModel
+    gallery: Gallery
+    labels: Labels
+    names: Sequence[str]
+    effort: Effort
+    conditions: dict[str, Scalar]
+    report: AuditReport
+    run: Run | None
+    show: int
+
+    def under(self, defence: Defence, attack: str = "") -> dict[str, Scalar]:
+        """The conditions of a record under a defence, of an attack on it."""
+        told = {**self.conditions, "defence": str(defence), "defence_title": defence.title}
+        if attack:
+            entry = ATTACKS[attack]
+            told |= {"attack": attack, "attack_about": entry.about, "attack_kind": entry.kind}
+            told["knows_defence"] = entry.knows_defence
+        return told
+
+    def pictured(self, defence: Defence, attack: str, number: int) -> dict[str, Scalar]:
+        """The conditions of the record of a picture."""
+        return {**self.under(defence, attack), "image": self.names[number], "number": number}
+
+    def key(self, defence: Defence, attack: str, number: int) -> str:
+        """Of the record of a picture."""
+        return Record("audit image", self.pictured(defence, attack, number), {}).key()
+
+    def attacked(
         self,
-        audited: AuditedModel,
-        report: AuditReport,
-        run: Run | None,
-        show: int,
+        piece: Piece | None,
+        attacks: Sequence[str],
+        known: Mapping[str, Record],
         advance: Callable[[float], None],
-    ) -> None:
-        self._audited, self._report, self._run = audited, report, run
-        self._show, self._advance = show, advance
-        self._staged: tuple[Piece, Clients] | None = None
+    ) -> Iterator[list[Record]]:
+        """For each attack the records of some pictures; none where they are known, or no piece."""
+        clients = None
+        for attack in attacks:
+            if piece is None:
+                yield []
+            elif all(self.key(piece.defence, attack, place) in known for place in piece.numbers):
+                advance(float(len(piece.numbers)))
+                yield []
+            else:
+                clients = clients or self.clients(piece)
+                advance(0.0)
+                yield self.records(clients, attack, advance)
 
-    def run(self, piece: Piece, attack: str, found: Mapping[str, Record]) -> list[Record]:
-        """The records of an attack on a piece; none where they were found before."""
-        audited, count = self._audited, len(piece.numbers)
-        if all(audited.key(piece.defence, attack, number) in found for number in piece.numbers):
-            self._advance(count)
-            return []
-        clients = self._clients(piece)
+    def clients(self, piece: Piece) -> Clients:
+        """Those of some pictures, who have done their part."""
+        images, labels = self.gallery.images[piece.part], labels_of(self.labels, piece.part)
+        clients = client_step(self.public, piece, images, labels)
+        for row, number in enumerate(piece.numbers):
+            self.keep(piece.defence, "original", number, images[row])
+            self.keep(piece.defence, "client", number, clients.view[row])
+            if number < self.show:
+                self.report.masks[str(piece.defence), number] = clients.masked[row]
+        return clients
+
+    def records(
+        self, clients: Clients, attack: str, advance: Callable[[float], None]
+    ) -> list[Record]:
+        """What an attack makes of what the clients sent."""
+        piece, count = clients.piece, len(clients.piece.numbers)
         started, done = time.perf_counter(), 0.0
 
         def tell(share: float) -> None:
             nonlocal done
-            if self._run is not None and ATTACKS[attack].kind == "search":
-                self._run.check_stop()  # Nobody wants to wait for the end of one.
+            if self.run is not None and ATTACKS[attack].kind == "search":
+                self.run.check_stop()  # Nobody wants to wait for the end of one.
             done += share * count
-            self._advance(share * count)
+            advance(share * count)
 
         try:
-            outcomes = attack_step(clients, piece, audited.gallery, attack, audited.settings, tell)
+            effort = replace(self.effort, tell=tell)
+            outcomes = attack_step(clients, self.gallery, attack, effort)
         except torch.OutOfMemoryError as error:
             raise MjpError(
                 f"{attack} on {count} pictures at a time needs more memory than there is; "
@@ -286,39 +283,60 @@ class _Attacker:
         if clients.view.is_cuda:
             torch.cuda.synchronize()
         seconds = (time.perf_counter() - started) / count
-        self._advance(count - done)
+        advance(count - done)
         records = []
         for number, (values, image) in zip(piece.numbers, outcomes, strict=True):
-            conditions = audited.pictured(piece.defence, attack, number)
-            records.append(Record(IMAGE, conditions, {**values, "seconds": seconds}))
+            conditions = self.pictured(piece.defence, attack, number)
+            records.append(Record("audit image", conditions, {**values, "seconds": seconds}))
             if image is not None:
-                self._keep(piece.defence, attack, number, image)
+                self.keep(piece.defence, attack, number, image)
         return records
 
-    def _clients(self, piece: Piece) -> Clients:
-        """Those of a piece, who do their part once."""
-        if self._staged is None or self._staged[0] is not piece:
-            audited, images = self._audited, self._audited.gallery.images[piece.part]
-            labels = labels_of(audited.labels, piece.part)
-            clients = client_step(audited.public, piece, images, labels, audited.settings)
-            self._staged = piece, clients
-            for row, number in enumerate(piece.numbers):
-                original = images[row]
-                self._keep(piece.defence, "original", number, original)
-                self._keep(piece.defence, "client", number, clients.view[row])
-                if number < self._show:
-                    self._report.masks[str(piece.defence), number] = clients.masked[row]
-            self._advance(0)
-        return self._staged[1]
-
-    def _keep(self, defence: Defence, what: str, number: int, image: Tensor) -> None:
-        if number >= self._show:
+    def keep(self, defence: Defence, what: str, number: int, image: Tensor) -> None:
+        """Keeps a picture, if it is one of those that are to be shown."""
+        if number >= self.show:
             return
-        self._report.images[str(defence), what, number] = image
-        if self._run is not None:
-            conditions = self._audited.under(defence)
-            with self._run.file(picture_name(conditions, what, number)) as path:
+        self.report.images[str(defence), what, number] = image
+        if self.run is not None:
+            with self.run.file(picture_name(self.under(defence), what, number)) as path:
                 write_picture(path, image)
+
+    def summed_up(
+        self,
+        defences: Sequence[Defence],
+        attacks: Sequence[str],
+        known: Mapping[str, Record],
+        accuracies: Mapping[str, Mapping[str, Scalar]],
+    ) -> tuple[Record, ...]:
+        """Records of what came of each attack and each defence; then those of all pictures."""
+        baselines = self.gallery.baselines()
+        summaries, costs, every = [], [], []
+        for defence in defences:
+            each = defence.images_per_update
+            fidelities: list[float] = []
+            for attack in attacks:
+                count = len(self.names) // each * each
+                pictures = [known[self.key(defence, attack, place)] for place in range(count)]
+                values = [record.values for record in pictures]
+                knows = ATTACKS[attack].knows_defence and bool(defence.parts)
+                summary = summarize(values, baselines, knows, len(self.names))
+                summaries.append(Record("audit", self.under(defence, attack), summary))
+                fidelities += [table.number(one, "fidelity") or 0.0 for one in values]
+                every += pictures
+            measured = accuracies.get(str(defence.feeding))
+            cost: dict[str, Scalar] = {
+                **(measured or {"top1": None}),
+                "fidelity": sum(fidelities) / len(fidelities),
+                "epsilon": defence.epsilon(),
+                "accuracy_note": defence.accuracy_note if measured else "accuracy was not measured",
+            }
+            told = {**self.under(defence), "defence_about": defence.about}
+            costs.append(Record("audit accuracy", told, cost))
+        if self.run is None:
+            return (*summaries, *costs, *every)
+        written = self.run.write(*summaries, *costs)
+        # Once more, so that the file is written anew, without lines that were cut off.
+        return (*written, *self.run.write(*every, environment=False))
 
 
 def write_picture(path: Path, image: Tensor) -> None:
@@ -341,58 +359,18 @@ def _metered(
     run: Run | None, total: int, tell: Callable[[float], None] | None
 ) -> Iterator[Callable[[float], None]]:
     """What is told how many pictures were attacked, or shares of one, and tells it on."""
-    if run is None:
-        yield lambda pictures: None if tell is None else tell(pictures / total)
-        return
-    done = shown = 0.0
-    with run.progress("attacking", -(-total // run.team.size)) as advance:
+    done, shown = 0.0, 0
+    meter = nullcontext() if run is None else run.progress("attacking", -(-total // run.team.size))
+    with meter as show:
 
-        def count(pictures: float) -> None:
+        def advance(pictures: float) -> None:
             nonlocal done, shown
             done += pictures
-            whole = int(done + 1e-6) - int(shown)
+            whole = int(done + 1e-6) - shown
             shown += whole
-            advance(whole)
+            if show is not None:
+                show(whole)
             if tell is not None:
                 tell(pictures / total)
 
-        yield count
-
-
-def _summaries(
-    audited: AuditedModel,
-    defences: Sequence[Defence],
-    attacks: Sequence[str],
-    accuracies: Mapping[str, Mapping[str, Scalar]],
-    found: Mapping[str, Record],
-    run: Run | None,
-) -> list[Record]:
-    """Records of what came of each attack and each defence; then those of all pictures."""
-    baselines, gallery = audited.gallery.baselines(), len(audited.names)
-    summaries, costs, every = [], [], []
-    for defence in defences:
-        count = len(audited.names) // defence.images_per_update * defence.images_per_update
-        images = []
-        for attack in attacks:
-            conditions = audited.attacked(defence, attack)
-            own = [found[audited.key(defence, attack, number)] for number in range(count)]
-            values = [record.values for record in own]
-            summary = summarize(conditions, values, baselines, gallery)
-            summaries.append(Record(SUMMARY, conditions, summary))
-            images += own
-        measured = accuracies.get(str(defence.feeding))
-        fidelity = [float(str(record.values["fidelity"])) for record in images]
-        cost: dict[str, Scalar] = {
-            **(measured or {"top1": None}),
-            "fidelity": sum(fidelity) / len(fidelity) if fidelity else None,
-            "epsilon": defence.epsilon(),
-            "accuracy_note": defence.accuracy_note if measured else "accuracy was not measured",
-        }
-        costs.append(
-            Record(ACCURACY, {**audited.under(defence), "defence_about": defence.about}, cost)
-        )
-        every += images
-    if run is None:
-        return [*summaries, *costs, *every]
-    # Once more, so that all records of this audit stand together, in order.
-    return [*run.write(*summaries, *costs), *run.write(*every, environment=False)]
+        yield advance

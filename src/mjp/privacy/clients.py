@@ -1,6 +1,6 @@
 """The two sides of an audit: what clients send of their pictures, and what attackers make of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -21,38 +21,29 @@ from mjp.privacy.update import AttackResult, Effort, Observation, SharedUpdate
 
 
 @dataclass(frozen=True)
-class AuditSettings:
-    """How clients and attackers behave.
+class Piece:
+    """Pictures under a defence that are worked on together, and how their clients behave.
 
     Args:
+        numbers: of the pictures; they follow one another.
         rounds: updates that each client sends of the same images, each under a mask of its own.
         localization_weight: λ of MJP's localization loss in the clients' loss.
-        steps, restarts: of attacks that search; None for each attack's own.
     """
 
+    defence: Defence
+    numbers: range
     rounds: int = 1
     localization_weight: float = 0.0
-    steps: int | None = None
-    restarts: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_count("rounds", self.rounds)
         check_at_least("localization_weight", self.localization_weight, 0.0)
-        Effort(self.steps, self.restarts)
-
-
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """Some pictures under a defence, which are worked on together."""
-
-    defence: Defence
-    numbers: tuple[int, ...]
 
     @property
     def part(self) -> slice:
         """Where they are among all pictures."""
-        return slice(self.numbers[0], self.numbers[-1] + 1)
+        return slice(self.numbers.start, self.numbers.stop)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,19 +57,16 @@ class Clients:
         fidelity: cosine between each update and the gradient of what the model was fed, as it is.
     """
 
+    piece: Piece
     public: PublicModel
     observations: list[Observation]
     masked: Bool[Tensor, "batch patches"]
     view: Float[Tensor, "batch 3 height width"]
-    fidelity: tuple[float, ...]
+    fidelity: list[float]
 
 
 def client_step(
-    public: PublicModel,
-    piece: Piece,
-    images: Float[Tensor, "batch 3 height width"],
-    labels: Labels,
-    settings: AuditSettings,
+    public: PublicModel, piece: Piece, images: Float[Tensor, "batch 3 height width"], labels: Labels
 ) -> Clients:
     """The clients' part: jigsaw, gradients, defence.
 
@@ -88,41 +76,41 @@ def client_step(
     """
     defended = piece.defence.public(public)
     inputs = defended.normalized(images)
-    rounds: list[list[SharedUpdate]] = []
-    plans: list[JigsawPlan | None] = []
-    fidelity: tuple[float, ...] = ()
-    for number in range(settings.rounds):
-        plan = _drawn(defended, piece, number, settings.seed)
-        sent = list(_sent(defended, piece, inputs, labels, plan, number, settings))
-        rounds.append([update for update, _ in sent])
-        plans.append(plan)
-        each = len(images) // len(sent)
-        fidelity = fidelity or tuple(value for _, value in sent for _ in range(each))
-    first = plans[0]
-    none = torch.zeros(len(images), public.grid.num_patches, dtype=torch.bool, device=images.device)
+    plans = [_drawn(defended, piece, number) for number in range(piece.rounds)]
+    rounds = [
+        list(_sent(defended, piece, inputs, labels, plan, number))
+        for number, plan in enumerate(plans)
+    ]
+    each = len(images) // len(rounds[0])
+    first = plans[0] or JigsawPlan.identity(public.grid, len(images), images.device)
     return Clients(
-        public=defended,
-        observations=list(zip(*rounds, strict=True)),
-        masked=none if first is None else first.masked,
-        view=images if first is None else first.apply(images),
-        fidelity=fidelity,
+        piece,
+        defended,
+        list(zip(*([update for update, _ in sent] for sent in rounds), strict=True)),
+        masked=first.masked,
+        view=first.apply(images),
+        fidelity=[value for _, value in rounds[0] for _ in range(each)],
     )
 
 
-def _drawn(public: PublicModel, piece: Piece, number: int, seed: int) -> JigsawPlan | None:
-    """Of all clients; each client's is drawn by its first picture's number, whoever is beside."""
-    each, plans = piece.defence.images_per_update, []
-    for first in piece.numbers[::each]:
-        generator = generator_for(seed, "audit jigsaw", rank=number, step=first)
-        plans.append(piece.defence.draw_plan(public, each, generator))
+def _generators(piece: Piece, purpose: str, number: int) -> list[torch.Generator]:
+    """One for each client in a round, by its first picture's number, whoever is beside."""
+    firsts = piece.numbers[:: piece.defence.images_per_update]
+    return [generator_for(piece.seed, purpose, rank=number, step=first) for first in firsts]
+
+
+def _drawn(public: PublicModel, piece: Piece, number: int) -> JigsawPlan | None:
+    """The jigsaws of all clients."""
+    each = piece.defence.images_per_update
+    generators = _generators(piece, "audit jigsaw", number)
+    plans = [piece.defence.draw_plan(public, each, generator) for generator in generators]
     if all(plan is None for plan in plans):
         return None
     still = JigsawPlan.identity(public.grid, each, public.device)
-    parts = [still if plan is None else plan for plan in plans]
     return JigsawPlan(
         public.grid,
-        torch.cat([plan.masked for plan in parts]),
-        torch.cat([plan.source for plan in parts]),
+        torch.cat([(plan or still).masked for plan in plans]),
+        torch.cat([(plan or still).source for plan in plans]),
     )
 
 
@@ -133,15 +121,11 @@ def _sent(
     labels: Labels,
     plan: JigsawPlan | None,
     number: int,
-    settings: AuditSettings,
 ) -> Iterator[tuple[SharedUpdate, float]]:
     """What each client sends in a round, and how much of the gradient's direction is in it."""
-    defence, weight = piece.defence, settings.localization_weight
+    defence, weight = piece.defence, piece.localization_weight
     each = defence.images_per_update
-    noises = [
-        generator_for(settings.seed, "audit noise", rank=number, step=first)
-        for first in piece.numbers[::each]
-    ]
+    noises = _generators(piece, "audit noise", number)
     if each == 1 and defence.local_steps == 1 and not defence.is_private:
         fed, shown = defence.arrange(inputs, plan)
         every = sharing.share_each(public, fed, labels, shown, localization_weight=weight)
@@ -151,11 +135,11 @@ def _sent(
         return
     for client, noise in enumerate(noises):
         part = slice(client * each, (client + 1) * each)
+        images, classes = inputs[part], labels_of(labels, part)
         own = None if plan is None else plan[part]
-        some = labels_of(labels, part)
-        update = defence.share(public, inputs[part], some, own, noise, localization_weight=weight)
-        fed, shown = defence.arrange(inputs[part], own)
-        raw = sharing.share(public, fed, some, shown, localization_weight=weight)
+        update = defence.share(public, images, classes, own, noise, localization_weight=weight)
+        fed, shown = defence.arrange(images, own)
+        raw = sharing.share(public, fed, classes, shown, localization_weight=weight)
         yield update, cosine(raw, update)
 
 
@@ -172,30 +156,24 @@ def cosine(update: SharedUpdate, other: SharedUpdate) -> float:
 
 
 def attack_step(
-    clients: Clients,
-    piece: Piece,
-    gallery: Gallery,
-    attack: str,
-    settings: AuditSettings,
-    tell: Callable[[float], None],
+    clients: Clients, gallery: Gallery, attack: str, effort: Effort
 ) -> list[tuple[dict[str, Scalar], Tensor | None]]:
     """The attackers' part: for each picture its numbers, and what came back of it."""
-    effort = Effort(settings.steps, settings.restarts, settings.seed, tell)
     results = attack_each(attack, clients.public, clients.observations, effort=effort)
-    truth = gallery.images[piece.part]
+    truth = gallery.images[clients.piece.part]
     each = len(truth) // len(results)
     recovered: list[Tensor | None] = []
-    for place, result in enumerate(results):
-        recovered += _matched(truth[place * each : (place + 1) * each], result)
+    for result, part in zip(results, truth.split(each), strict=True):
+        recovered += _matched(part, result)
     rows = [row for row, image in enumerate(recovered) if image is not None]
     scores: dict[int, dict[str, Scalar]] = {}
     if rows:
-        index = torch.tensor(rows, device=truth.device) + piece.numbers[0]
+        index = torch.tensor(rows, device=truth.device) + clients.piece.numbers.start
         images = torch.stack([image for image in recovered if image is not None])
         view, masked = clients.view[rows], clients.masked[rows]
         every = score(clients.public, gallery, index, images, view, masked)
         scores = dict(zip(rows, every, strict=True))
-    found = []
+    outcomes = []
     for row, image in enumerate(recovered):
         result, masked = results[row // each], clients.masked[row]
         right = result.masked is not None and bool(result.masked.equal(masked))
@@ -209,8 +187,8 @@ def attack_step(
             **result.facts,
             **scores.get(row, {}),
         }
-        found.append((values, image))
-    return found
+        outcomes.append((values, image))
+    return outcomes
 
 
 def _matched(
@@ -219,7 +197,5 @@ def _matched(
     """For each picture of a client, the recovered one that is nearest to it."""
     if result.images is None:
         return [None] * len(truth)
-    if len(truth) == len(result.images) == 1:
-        return list(result.images)
     distances = torch.cdist(truth.flatten(1), result.images.to(truth).flatten(1))
     return list(result.images[distances.argmin(dim=1)])

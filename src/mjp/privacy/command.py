@@ -3,14 +3,13 @@
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
 from torch import Tensor
 
 from mjp.core.configuration import check_count, check_crop
@@ -25,7 +24,7 @@ from mjp.data.decoding import Decoder, Reader, View
 from mjp.data.embedded import PHOTOGRAPHS, photograph
 from mjp.data.feed import worker_count
 from mjp.data.opening import open_images
-from mjp.data.source import Sample, Source, drawn, pictures_under
+from mjp.data.source import Sample, Source, Subset, drawn, pictures_under
 from mjp.models.facts import class_outputs, fingerprint
 from mjp.models.opening import open_models
 from mjp.models.surface import SurfaceNames
@@ -39,8 +38,23 @@ from mjp.privacy.pictures import draw_grids, file_name
 from mjp.privacy.public import PublicModel
 from mjp.privacy.update import Effort, SharedUpdate
 from mjp.report.page import write_report
-from mjp.report.table import Column, FilledTable, Row, Table, format_scalar, to_terminal
+from mjp.report.table import Column, Joined, Table, format_scalar, to_terminal
 
+
+def _read_off(records: Sequence[Record]) -> Joined:
+    """What an attacker reads off an update, a row for each fact."""
+    for name, value in records[0].values.items():
+        if name not in ("applies", "reason", "labels"):
+            fact = {"fact": name.replace("_", " "), "value": format_scalar(value, None)}
+            yield Record("audit update", fact, {}), ()
+
+
+PREFLIGHT = Table(
+    "audit update",
+    "the update, as an attacker reads it",
+    (Column("Fact", "fact", numeric=False), Column("", "value", numeric=False)),
+    join=_read_off,
+)
 UPDATE = Table(
     "audit update",
     "attacks; without the pictures nobody can say how good these are: look",
@@ -52,32 +66,22 @@ UPDATE = Table(
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Pictures:
-    """The pictures that an audit is about, undecoded.
+class Loose(Source):
+    """Pictures without classes.
 
     Args:
-        whole: the data set they are of; None for pictures without classes.
-        part: those of it that are audited.
+        samples: by the name of the picture.
     """
 
-    title: str
-    names: tuple[str, ...]
-    samples: tuple[Sample, ...]
-    whole: Source | None = None
-    part: Source | None = None
+    def __init__(self, samples: dict[str, Sample], name: str) -> None:
+        self._samples = samples
+        super().__init__(("",), np.zeros(len(samples)), name)
 
-    def shown(self, view: View) -> UInt8[Tensor, "pictures 3 height width"]:
-        """The pictures as a model is shown them, in levels."""
-        cut = view.transform()
-        rows = []
-        for name, sample in zip(self.names, self.samples, strict=True):
-            try:
-                rows.append(torch.as_tensor(cut(sample.decode())))
-            except (DataError, OSError) as error:
-                reason = error.strerror if isinstance(error, OSError) else error
-                raise DataError(f"{name} {reason}") from error
-        return torch.stack(rows)
+    def __getitem__(self, index: int) -> Sample:
+        return self._samples[self.name_of(index)]
+
+    def name_of(self, index: int) -> str:
+        return list(self._samples)[index]
 
 
 def run_audit(options: AuditOptions) -> None:
@@ -86,7 +90,10 @@ def run_audit(options: AuditOptions) -> None:
         if options.update is not None:
             raise ConfigError("an update is of one model: name it with --model MODEL")
         options = replace(options, model=(DEFAULT_MODEL,), size=options.size or DEFAULT_SIZE)
-    _check(options)
+    check_count("most", options.most)
+    check_count("accuracy", options.accuracy, 0)
+    check_count("show", options.show, 0)
+    check_crop(options.crop)
     with (
         Run.open(options.out, device=options.device, seed=options.seed) as run,
         float32_precision("fp32"),
@@ -97,50 +104,37 @@ def run_audit(options: AuditOptions) -> None:
             if run.leads:
                 _audit_update(options, models, run)
             return
-        pictures = open_pictures(options.images, options.most, options.seed)
+        whole = open_pictures(options.images)
         perceptual = None if options.lpips is None else open_perceptual(options.lpips)
+        count = min(options.most, len(whole))
         for label, public in models.items():
-            checked(label, public, len(pictures.names), options.attacks, options.defences)
+            checked(label, public, count, options.attacks, options.defences)
         reports = [
-            _audited(label, public, pictures, perceptual, options, run)
+            _audited(label, public, whole, perceptual, options, run)
             for label, public in models.items()
         ]
         if run.leads:
             _present(reports, options, run)
 
 
-def open_pictures(where: str, most: int, seed: int) -> Pictures:
-    """So many of the pictures: bundled ones, a person's own, or of a data set."""
+def open_pictures(where: str) -> Source:
+    """Bundled pictures, a person's own, or those of a data set."""
     if where == "photographs":
-        names = PHOTOGRAPHS[:most]
-        samples = tuple(Sample(np.asarray(photograph(name)), 0) for name in names)
-        return Pictures(f"{len(names)} bundled photographs", names, samples)
-    files = _loose_pictures(Path(where).expanduser())[:most]
-    if files:
-        samples = tuple(Sample(file, 0) for file in files)
-        return Pictures(f"{len(files)} pictures", tuple(file.name for file in files), samples)
-    whole = open_images(where)
-    part = drawn(whole, most, generator_for(seed, "images"))
-    names = tuple(part.name_of(index) for index in range(len(part)))
-    samples = tuple(part[index] for index in range(len(part)))
-    return Pictures(part.name, names, samples, whole, part)
-
-
-def _loose_pictures(path: Path) -> list[Path]:
-    """A picture, or those that lie in a folder by themselves; none for a data set."""
-    if path.is_file():
-        return [] if path.suffix in (".parquet", ".tar") else [path]
-    if not path.is_dir():
+        photographs = {name: Sample(np.asarray(photograph(name)), 0) for name in PHOTOGRAPHS}
+        return Loose(photographs, "bundled photographs")
+    path = Path(where).expanduser()
+    files: list[Path] = []
+    if path.is_dir():
+        files = [file for file in pictures_under(path) if file.parent == path and file.is_file()]
+    elif not path.is_file():
         raise DataError(f"there is no picture, folder or data set {path}")
-    own = {file.name for file in path.iterdir() if file.is_file()}
-    return sorted(file for file in pictures_under(path) if file.parent == path and file.name in own)
-
-
-def _check(options: AuditOptions) -> None:
-    check_count("most", options.most)
-    for name in ("accuracy", "show"):
-        check_count(name, getattr(options, name), 0)
-    check_crop(options.crop)
+    elif path.suffix not in (".parquet", ".tar"):
+        files = [path]
+    return (
+        Loose({one.name: Sample(one, 0) for one in files}, "pictures")
+        if files
+        else open_images(where)
+    )
 
 
 def _opened(options: AuditOptions, device: torch.device) -> dict[str, PublicModel]:
@@ -149,67 +143,60 @@ def _opened(options: AuditOptions, device: torch.device) -> dict[str, PublicMode
         options.patch_embedding, options.positions, options.classifier, options.patch_layout
     )
     dtype = torch.float64 if options.gradients == "fp64" else torch.float32
-    return {
-        label: PublicModel.of(
-            model.to(device, dtype),
-            names=names,
-            size=options.size,
-            mean=options.mean,
-            std=options.std,
-        )
-        for label, model in open_models(options.model, options.size).items()
-    }
+    how: dict[str, Any] = {name: getattr(options, name) for name in ("size", "mean", "std")}
+    models = open_models(options.model, options.size).items()
+    return {name: PublicModel.of(one.to(device, dtype), names=names, **how) for name, one in models}
 
 
 def _audited(
     label: str,
     public: PublicModel,
-    pictures: Pictures,
+    whole: Source,
     perceptual: Perceptual | None,
     options: AuditOptions,
     run: Run,
 ) -> AuditReport:
     """The audit of one model."""
     view = View(public.size, options.crop)
-    dtype = next(public.model.parameters()).dtype
-    outputs = outputs_of(public.model, pictures.part)
+    if isinstance(whole, Loose):
+        count = min(options.most, len(whole))
+        part: Source = Subset(whole, np.arange(count), f"{count} {whole.name}")
+        outputs = None
+    else:
+        part = drawn(whole, options.most, generator_for(options.seed, "images"))
+        outputs = outputs_of(public.model, part)
+    cut = view.transform()
+    levels = torch.stack([torch.as_tensor(cut(part.picture(i))) for i in range(len(part))])
     labels = accuracy = None
-    if outputs is not None and pictures.part is not None and pictures.whole is not None:
-        labels = outputs[torch.as_tensor(pictures.part.labels)].to(run.device)
+    if outputs is not None:
+        labels = outputs[torch.as_tensor(part.labels)].to(run.device)
         if options.accuracy:
             generator = generator_for(options.seed, "accuracy images")
-            some = drawn(pictures.whole, options.accuracy, generator)
+            some = drawn(whole, options.accuracy, generator)
             accuracy = partial(accuracies, public, some, outputs, view, run)
+    names = ("attacks", "defences", "rounds", "localization_weight", "steps", "restarts", "seed")
+    wanted: dict[str, Any] = {
+        name: getattr(options, name) for name in (*names, "resume", "show", "chunk")
+    }
     return audit(
         public,
-        pictures.shown(view).to(run.device, dtype) / 255,
+        levels.to(run.device, next(public.model.parameters()).dtype) / 255,
         labels,
-        attacks=options.attacks,
-        defences=options.defences,
-        rounds=options.rounds,
-        localization_weight=options.localization_weight,
-        steps=options.steps,
-        restarts=options.restarts,
-        seed=options.seed,
+        **wanted,
         label=label,
-        names=pictures.names,
+        names=[part.name_of(number) for number in range(len(part))],
         perceptual=perceptual,
         accuracy=accuracy,
-        conditions={"data": pictures.title, "crop": options.crop},
+        conditions={"data": part.name, "crop": options.crop},
         run=run,
-        resume=options.resume,
-        show=options.show,
-        chunk=options.chunk,
     )
 
 
-def outputs_of(model: Any, source: Source | None) -> Tensor | None:
+def outputs_of(model: Any, source: Source) -> Tensor | None:
     """The model's output for each class of the data; None where that cannot be told."""
-    if source is None or not hasattr(model, "num_classes"):
-        return None
     try:
         return class_outputs(model, source.classes, source.name)
-    except (DataError, UnsupportedModelError):
+    except (AttributeError, DataError, UnsupportedModelError):
         return None
 
 
@@ -230,20 +217,20 @@ def accuracies(
     feeding = {str(defence.feeding): defence.feeding for defence in defences}
     views = {name: (defence, defence.public(public)) for name, defence in feeding.items()}
     right = {name: torch.zeros(len(source), device=run.device) for name in views}
-    targets = outputs.to(run.device)
+    targets, dtype = outputs.to(run.device), next(public.model.parameters()).dtype
     total = -(-len(views) * len(source) // run.team.size)
     with meter("accuracy", total, shown=run.leads) as advance:
         for block in Reader(Decoder(source, view.transform()), run.team, worker_count(None)):
+            images = public.normalized((block.images.float() / 255).to(dtype))
             for name, (defence, defended) in views.items():
-                images = (block.images.float() / 255).to(next(public.model.parameters()).dtype)
                 generator = generator_for(run.seed, "audit accuracy", step=block.number)
                 plan = defence.draw_plan(defended, 1, generator, clients=len(images))
-                inputs, inside = defence.arrange(defended.normalized(images), plan)
+                inputs, inside = defence.arrange(images, plan)
                 answers = []
                 for start in range(0, len(inputs), 64):
                     part = slice(start, start + 64)
-                    own = None if inside is None else inside[part]
-                    answers.append(defended.logits(inputs[part], own).argmax(dim=1))
+                    jigsaw = None if inside is None else inside[part]
+                    answers.append(defended.logits(inputs[part], jigsaw).argmax(dim=1))
                 hits = torch.cat(answers) == targets[block.labels]
                 right[name][block.indices.to(run.device)] = hits.float()
                 advance(len(images))
@@ -258,7 +245,8 @@ def _present(reports: Sequence[AuditReport], options: AuditOptions, run: Run) ->
     """Tables, or records for `--json`; figures; the report."""
     records = [record for report in reports for record in report.records]
     if options.json:
-        _print_json(records)
+        for record in records:
+            print(record.to_json(), flush=True)
     else:
         for table in (tables.ATTACKED, tables.PAPERS, tables.COST):
             for filled in table.fill_all(records):
@@ -286,11 +274,6 @@ def _present(reports: Sequence[AuditReport], options: AuditOptions, run: Run) ->
         print(f"report: {page}")
 
 
-def _print_json(records: Sequence[Record]) -> None:
-    for record in records:
-        print(record.to_json(), flush=True)
-
-
 def _audit_update(options: AuditOptions, models: Mapping[str, PublicModel], run: Run) -> None:
     """Attacks an update of a file; shows the preflight and what came out."""
     if len(models) > 1:
@@ -300,7 +283,8 @@ def _audit_update(options: AuditOptions, models: Mapping[str, PublicModel], run:
     update = SharedUpdate.load(options.update)
     facts: dict[str, Scalar] = {"model": label, "weights": fingerprint(public.model)}
     facts["update"] = options.update.name
-    records, paths = [], []
+    records: list[Record] = []
+    files: list[str] = []
     with meter("attacking", len(options.attacks)) as advance:
         for name in options.attacks:
             effort = Effort(options.steps, options.restarts, options.seed)
@@ -310,27 +294,17 @@ def _audit_update(options: AuditOptions, models: Mapping[str, PublicModel], run:
             record = Record("audit update", {**facts, "attack": name}, {**values, "labels": labels})
             records += run.write(record)
             for number, image in enumerate(() if result.images is None else result.images):
-                file = f"{file_name('recovered', name, number)}.png"
-                with run.file(file) as path:
+                files.append(f"{file_name('recovered', name, number)}.png")
+                with run.file(files[-1]) as path:
                     write_picture(path, image)
-                paths.append(options.out / file)
             advance(1)
     if options.json:
-        _print_json(records)
+        for record in records:
+            print(record.to_json())
         return
-    for filled in (_preflight(records[0]), UPDATE.fill(records)):
-        if filled is not None:
+    for table in (PREFLIGHT, UPDATE):
+        for filled in table.fill_all(records):
             results().print(to_terminal(filled))
-    for path in paths:
-        print(f"picture: {path}")
+    for file in files:
+        print(f"picture: {run.out / file}")
     print(f"records: {run.records_file}")
-
-
-def _preflight(record: Record) -> FilledTable:
-    """What an attacker reads off an update, a row for each fact."""
-    facts = [name for name in record.values if name not in ("applies", "reason", "labels")]
-    rows = [
-        Row((name.replace("_", " "), format_scalar(record.values[name], None))) for name in facts
-    ]
-    columns = (Column("Fact", "", numeric=False), Column("", "", numeric=False))
-    return FilledTable("the update, as an attacker reads it", columns, tuple(rows))

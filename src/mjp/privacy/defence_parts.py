@@ -52,7 +52,7 @@ class Part:
         name: in the text of a defence.
         label: for a list to choose from; the first line of the docstring says what it does.
         words, clause: title and what it does, with {NAME}, {NAME_percent} or {self.ATTRIBUTE}.
-        kind: of which a defence has one part at most, because of `reason`.
+        kind: of which a defence has one part at most, because of `reason`; by default its name.
         excludes: other parts by name that it cannot go with, and why.
         feeds: whether the model is fed something else or answers otherwise, so that the accuracy
             has to be measured under it; a class that does not say so is measured.
@@ -73,6 +73,7 @@ class Part:
     def __init_subclass__(cls) -> None:
         if "name" in cls.__dict__:
             PARTS[cls.name] = cls
+            cls.kind = getattr(cls, "kind", cls.name)
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -82,7 +83,9 @@ class Part:
                 check_count(what, value)
             elif one.metadata["most"] <= 1:
                 check_ratio(what, value)
-            check_above_zero(what, value)
+            check_at_least(what, value, 0.0)
+            if value == 0:
+                raise ConfigError(f"{what} must be above 0, got {value!r}")
 
     @classmethod
     def numbers(cls) -> tuple[Field[Any], ...]:
@@ -151,10 +154,3 @@ class Part:
             re.sub(r"\.0$", "", repr(value)).replace("e+", "e") for value, _ in values
         )
         return f"{self.name}={numbers}" if numbers else self.name
-
-
-def check_above_zero(name: str, value: int | float) -> None:
-    """Raises unless the value is a finite number above 0."""
-    check_at_least(name, value, 0.0)
-    if value == 0:
-        raise ConfigError(f"{name} must be above 0, got {value!r}")

@@ -3,13 +3,12 @@
 import copy
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from timm.layers import build_sincos2d_pos_embed
 from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from mjp.core.errors import ConfigError, UnsupportedModelError
 from mjp.jigsaw import JigsawPlan, sample_plan
@@ -25,11 +24,10 @@ from mjp.privacy.public import PublicModel
 class Jigsaw(Part):
     """Shuffles some of the patches of each image."""
 
-    kind: ClassVar[str] = "jigsaw"
-    reason: ClassVar[str] = "both shuffle the patches, and mjp hides their places as well"
+    kind = "jigsaw"
+    reason = "both shuffle the patches, and mjp hides their places as well"
     least: ClassVar[int] = 1
     """Of so many patches it takes one to do anything."""
-
     ratio: float = number(
         "γ, share of the patches", least=0.0, most=1.0, example=0.03, control=(0.0, 0.9)
     )
@@ -44,35 +42,23 @@ class Jigsaw(Part):
         return f", in {100 * self.probability:g} % of the updates" if rare else ""
 
     def draw(
-        self, public: PublicModel, batch: int, clients: int, generator: torch.Generator
+        self, public: PublicModel, batch: int, clients: int, generator: Generator
     ) -> JigsawPlan | None:
         """One plan for the images of all clients; None where no client has a jigsaw."""
-        if generator.device.type != "cpu":
-            raise ConfigError(
-                "whether there is a jigsaw is decided on the host, so the generator must be on the "
-                f"cpu, not {generator.device}; the plan will be on {public.device} all the same"
-            )
-        self._check_patches(public)
+        Jigsaw.prepare(self, public)
         chances = torch.rand(clients, generator=generator, dtype=torch.float64)
         seed = int(torch.randint(2**62, (), generator=generator))
         happens = chances < self.probability
         if not bool(happens.any()):
             return None
-        plan = sample_plan(
-            public.grid,
-            batch * clients,
-            self.ratio,
-            torch.Generator(public.device).manual_seed(seed),
-        )
-        if bool(happens.all()):
-            return plan
+        source = torch.Generator(public.device).manual_seed(seed)
+        plan = sample_plan(public.grid, batch * clients, self.ratio, source)
         shuffled = happens.to(public.device).repeat_interleave(batch)[:, None]
         order = torch.arange(public.grid.num_patches, device=public.device)
-        return JigsawPlan(
-            plan.grid, plan.masked & shuffled, torch.where(shuffled, plan.source, order)
-        )
+        moved = torch.where(shuffled, plan.source, order)
+        return JigsawPlan(plan.grid, plan.masked & shuffled, moved)
 
-    def _check_patches(self, public: PublicModel) -> None:
+    def prepare(self, public: PublicModel) -> PublicModel:
         patches = public.grid.num_patches
         taken = round(self.ratio * patches)
         if taken < self.least:
@@ -81,18 +67,17 @@ class Jigsaw(Part):
                 f"{self} takes {taken} of the {patches} patches of this model's images, which "
                 f"changes nothing; use a ratio of at least {enough:g}"
             )
+        return public
 
 
 @dataclass(frozen=True)
 class MaskedJigsaw(Jigsaw):
     """Blocks of patches are shuffled and all get one and the same unknown position."""
 
-    name: ClassVar[str] = "mjp"
-    label: ClassVar[str] = "Masked jigsaw puzzle (MJP)"
-
-    words: ClassVar[str] = "MJP, {ratio_percent:g} % of the patches{self.often}"
-
-    clause: ClassVar[str] = (
+    name = "mjp"
+    label = "Masked jigsaw puzzle (MJP)"
+    words = "MJP, {ratio_percent:g} % of the patches{self.often}"
+    clause = (
         "shuffles {ratio_percent:g} % of the patches and gives all of them one unknown "
         "position; which ones they are is seen from the zero rows of the position gradient, "
         "and the other patches leak but for what they share with the shuffled ones"
@@ -100,7 +85,7 @@ class MaskedJigsaw(Jigsaw):
 
     def prepare(self, public: PublicModel) -> PublicModel:
         table_of(public, self)
-        self._check_patches(public)
+        super().prepare(public)
         model = public.model
         if not isinstance(model, VisionTransformer):
             raise ConfigError(
@@ -129,20 +114,18 @@ class MaskedJigsaw(Jigsaw):
 
     def _wrapped(self, public: PublicModel) -> PublicModel:
         config = MJPConfig(ratio=self.ratio, probability=self.probability, localization=None)
+        surface, model = public.surface, copy.deepcopy(public.model)
         devices = [public.device] if public.device.type == "cuda" else []
         try:
             with torch.random.fork_rng(devices=devices):
-                model = copy.deepcopy(public.model)
                 ours = isinstance(model, MJPBackbone)
                 model = type(model).of(model, config) if ours else wrap(model, config)
         except UnsupportedModelError as error:
             raise ConfigError(f"mjp cannot be put around this model: {error}") from error
         # Always the same draw: client and attacker have the same public model.
-        width = public.surface.width
-        draw = torch.randn(1, 1, width, generator=torch.Generator().manual_seed(0))
+        draw = torch.randn(1, 1, surface.width, generator=torch.Generator().manual_seed(0))
         with torch.no_grad():
             model.get_parameter("unknown_position").copy_(config.position_init_std * draw)
-        surface = public.surface
         names = SurfaceNames(
             surface.patch_embedding,
             surface.positions or "none",
@@ -165,24 +148,16 @@ def _knows_no_jigsaw(model: nn.Module) -> bool:
 class Shuffle(Jigsaw):
     """Blocks of patches are shuffled; every place keeps its position."""
 
-    name: ClassVar[str] = "shuffle"
-    label: ClassVar[str] = "Shuffle only"
-    least: ClassVar[int] = 2
-
-    words: ClassVar[str] = "{ratio_percent:g} % of the patches shuffled{self.often}"
-
-    clause: ClassVar[str] = (
+    name = "shuffle"
+    label = "Shuffle only"
+    least = 2
+    words = "{ratio_percent:g} % of the patches shuffled{self.often}"
+    clause = (
         "shuffles {ratio_percent:g} % of the patches before the model sees them; the "
         "shuffled picture leaks as any other, and is a puzzle to solve"
     )
 
-    def prepare(self, public: PublicModel) -> PublicModel:
-        self._check_patches(public)
-        return public
-
-    def arrange(
-        self, images: Float[Tensor, "batch 3 height width"], plan: JigsawPlan | None
-    ) -> tuple[Float[Tensor, "batch 3 height width"], JigsawPlan | None]:
+    def arrange(self, images: Tensor, plan: JigsawPlan | None) -> tuple[Tensor, JigsawPlan | None]:
         return (images, None) if plan is None else (plan.apply(images), None)
 
 
@@ -190,18 +165,16 @@ class Shuffle(Jigsaw):
 class WithheldPositions(Part):
     """The gradient of the position table is not sent."""
 
-    kind: ClassVar[str] = "positions"
-    reason: ClassVar[str] = "each of them keeps the position table's gradient from being sent"
-    feeds: ClassVar[bool] = False
-    training: ClassVar[Literal["", "model", "gradients"]] = "model"
+    kind = "positions"
+    reason = "each of them keeps the position table's gradient from being sent"
+    feeds = False
+    training = "model"
 
     def prepare(self, public: PublicModel) -> PublicModel:
         table_of(public, self)
         return public
 
-    def process(
-        self, gradients: Gradients, public: PublicModel, generator: torch.Generator
-    ) -> Gradients:
+    def process(self, gradients: Gradients, public: PublicModel, generator: Generator) -> Gradients:
         return {name: one for name, one in gradients.items() if name != public.surface.positions}
 
 
@@ -209,12 +182,10 @@ class WithheldPositions(Part):
 class UnsharedPositions(WithheldPositions):
     """The gradient of the position table stays with the client."""
 
-    name: ClassVar[str] = "unshared"
-    label: ClassVar[str] = "Position gradient not shared"
-
-    words: ClassVar[str] = "position gradient not shared"
-
-    clause: ClassVar[str] = (
+    name = "unshared"
+    label = "Position gradient not shared"
+    words = "position gradient not shared"
+    clause = (
         "keeps the gradient of the position table to the client; all other gradients are exact,"
         " for a search to match"
     )
@@ -224,42 +195,33 @@ class UnsharedPositions(WithheldPositions):
 class FrozenPositions(WithheldPositions):
     """The position table is not trained."""
 
-    name: ClassVar[str] = "frozen"
-    label: ClassVar[str] = "Frozen positions"
-
-    words: ClassVar[str] = "positions frozen"
-
-    clause: ClassVar[str] = (
+    name = "frozen"
+    label = "Frozen positions"
+    words = "positions frozen"
+    clause = (
         "does not train the position table, so that it has no gradient; all other gradients "
         "are exact, for a search to match"
     )
 
     def prepare(self, public: PublicModel) -> PublicModel:
-        table = table_of(public, self)
-        return _frozen(public, table) if table.requires_grad else public
+        return _frozen(public, table_of(public, self))
 
 
 @dataclass(frozen=True)
 class SincosPositions(WithheldPositions):
     """Fixed positions in place of learned ones."""
 
-    name: ClassVar[str] = "sincos"
-    label: ClassVar[str] = "Fixed sin-cos positions"
-    feeds: ClassVar[bool] = True
-
-    words: ClassVar[str] = "fixed sin-cos positions"
-
-    clause: ClassVar[str] = (
+    name = "sincos"
+    label = "Fixed sin-cos positions"
+    feeds = True
+    words = "fixed sin-cos positions"
+    clause = (
         "has fixed sin-cos positions in place of learned ones, so that there is no gradient of "
         "them; all other gradients are exact, for a search to match"
     )
 
     def prepare(self, public: PublicModel) -> PublicModel:
-        table = table_of(public, self)
-        changed = self._changed(public)
-        if torch.equal(table, changed) and not table.requires_grad:
-            return public
-        return _frozen(public, changed)
+        return _frozen(public, self._changed(public))
 
     def notes(self, public: PublicModel) -> tuple[str, ...]:
         if torch.equal(table_of(public, self), self._changed(public)):
@@ -303,10 +265,11 @@ def table_of(public: PublicModel, part: Part) -> nn.Parameter:
 
 
 def _frozen(public: PublicModel, table: Tensor) -> PublicModel:
-    """A copy of the public model with this table, which is not trained."""
+    """The public model with this table, which is not trained: a copy, or the same if it is so."""
+    name = str(public.surface.positions)
+    before = public.model.get_parameter(name)
+    if torch.equal(before, table) and not before.requires_grad:
+        return public
     model = copy.deepcopy(public.model)
-    parameter = model.get_parameter(str(public.surface.positions))
-    with torch.no_grad():
-        parameter.copy_(table)
-    parameter.requires_grad_(False)
+    model.get_parameter(name).requires_grad_(False).copy_(table.detach())
     return replace(public, model=model)

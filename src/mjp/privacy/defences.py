@@ -1,6 +1,7 @@
 """`Defence`: what a client does so that its update gives less away, as a text of named parts."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import reduce
 from typing import TypeVar
@@ -15,7 +16,7 @@ from mjp.jigsaw import JigsawPlan
 from mjp.privacy import sharing
 from mjp.privacy.defence_parts import PARTS, Gradients, Part
 from mjp.privacy.defence_positions import Jigsaw
-from mjp.privacy.defence_updates import LocalSteps, PrivateSGD, epsilon
+from mjp.privacy.defence_updates import LocalSteps, PrivateSGD
 from mjp.privacy.public import PublicModel
 from mjp.privacy.sharing import Labels
 from mjp.privacy.update import SharedUpdate
@@ -103,13 +104,10 @@ class Defence:
     def epsilon(self) -> float | None:
         """The ε of one update under DP-SGD; None without, where nothing is guaranteed."""
         private = self._part(PrivateSGD)
-        return None if private is None else epsilon(private.noise_multiplier)
+        return None if private is None else private.epsilon()
 
     def public(self, public: PublicModel) -> PublicModel:
-        """The public model that goes with the defence: a changed copy, or the same object.
-
-        An error where the model cannot have this defence.
-        """
+        """The public model that goes with it, a copy or the same object; an error if none can."""
         return reduce(lambda model, part: part.prepare(model), self.parts, public)
 
     def notes(self, public: PublicModel) -> tuple[str, ...]:
@@ -172,31 +170,40 @@ class Defence:
             plan: of `draw_plan`.
             generator: of noise.
         """
-        self._check_model(public, localization_weight)
+        if self.public(public) is not public:
+            raise ConfigError(
+                f"the defence {self} goes with another public model; share from what "
+                "defence.public(model) gives, and attack that"
+            )
+        if localization_weight and getattr(public.model, "locator", None) is None:
+            raise ConfigError(
+                f"localization_weight={localization_weight:g} needs a model with a locator; this "
+                "one has none, so leave it at 0"
+            )
         images, plan = self.arrange(images, plan)
-        private = self._part(PrivateSGD)
+        private, weight = self._part(PrivateSGD), localization_weight
         if private is None:
+            steps, rate = self.local_steps, self.learning_rate
             update = sharing.share(
                 public,
                 images,
                 labels,
                 plan,
-                local_steps=self.local_steps,
-                learning_rate=self.learning_rate,
-                localization_weight=localization_weight,
+                local_steps=steps,
+                learning_rate=rate,
+                localization_weight=weight,
             )
             return self.process(public, update, generator)
         place = self.parts.index(private)
         before, after = Defence(self.parts[:place]), Defence(self.parts[place + 1 :])
-        each = sharing.share_each(
-            public, images, labels, plan, localization_weight=localization_weight
-        )
+        each = sharing.share_each(public, images, labels, plan, localization_weight=weight)
         # One after the other: the gradients of a whole batch may not fit into memory.
-        single = (before._processed(dict(one.gradients), public, generator) for one in each)
+        single = (before._processed(one.gradients, public, generator) for one in each)
+        mean = private.mean(single, public, generator)
         update = SharedUpdate(
-            after._processed(private.mean(single, public.device, generator), public, generator),
+            after._processed(mean, public, generator),
             batch=len(images),
-            localization_weight=localization_weight,
+            localization_weight=weight,
             defence=str(self),
         )
         for part in (*before.parts, *after.parts):
@@ -219,28 +226,16 @@ class Defence:
             )
         for part in self.parts:
             part.check(update)
-        gradients = self._processed(dict(update.gradients), public, generator)
+        gradients = self._processed(update.gradients, public, generator)
         return replace(update, gradients=gradients, defence=str(self))
 
     def _processed(
-        self, gradients: Gradients, public: PublicModel, generator: torch.Generator
+        self, gradients: Mapping[str, Tensor], public: PublicModel, generator: torch.Generator
     ) -> Gradients:
+        sent = dict(gradients)
         for part in self.parts:
-            gradients = part.process(gradients, public, generator)
-        return gradients
-
-    def _check_model(self, public: PublicModel, localization_weight: float) -> None:
-        """Raises unless this is the public model that goes with the defence."""
-        if self.public(public) is not public:
-            raise ConfigError(
-                f"the defence {self} goes with another public model; share from what "
-                "defence.public(model) gives, and attack that"
-            )
-        if localization_weight and getattr(public.model, "locator", None) is None:
-            raise ConfigError(
-                f"localization_weight={localization_weight:g} needs a model with a locator; this "
-                "one has none, so leave it at 0"
-            )
+            sent = part.process(sent, public, generator)
+        return sent
 
     def _part(self, kind: type[Kind]) -> Kind | None:
         return next((part for part in self.parts if isinstance(part, kind)), None)
@@ -271,21 +266,15 @@ def _parse_part(text: str, whole: str) -> Part:
     if name not in PARTS:
         raise ConfigError(f"there is no defence {name!r}{suggestion(name, ['none', *PARTS])}")
     part = PARTS[name]
-    values = rest.split(",") if equals else []
-    wanted = fields(part)
-    required = sum(field.default is MISSING for field in wanted)
-    if not required <= len(values) <= len(wanted):
+    values = [value.strip() for value in rest.split(",")] if equals else []
+    needed = sum(field.default is MISSING for field in fields(part))
+    if not needed <= len(values) <= len(fields(part)):
         raise ConfigError(f"{text!r} is no defence; write {part.usage()}")
-    numbers = [
-        _parse_number(value.strip(), text, whole_number=field.type is int)
-        for value, field in zip(values, wanted[: len(values)], strict=True)
-    ]
+    numbers: list[int | float] = []
+    for value, field in zip(values, fields(part), strict=False):
+        try:
+            numbers.append(int(value) if field.type is int else float(value))
+        except ValueError as error:
+            kind = "whole number" if field.type is int else "number"
+            raise ConfigError(f"{value!r} in {text!r} is no {kind}") from error
     return part(*numbers)
-
-
-def _parse_number(value: str, text: str, *, whole_number: bool) -> int | float:
-    try:
-        return int(value) if whole_number else float(value)
-    except ValueError as error:
-        kind = "whole number" if whole_number else "number"
-        raise ConfigError(f"{value!r} in {text!r} is no {kind}") from error

@@ -11,11 +11,10 @@ from torch import Tensor
 from mjp.core.records import Scalar
 from mjp.core.statistics import estimates
 from mjp.privacy import metrics
+from mjp.privacy.assessment import judged
 from mjp.privacy.perceptual import Perceptual
 from mjp.privacy.public import PublicModel
-from mjp.privacy.verdict import judged
 
-WITH_INTERVAL = ("psnr", "ssim")
 MEANS = (
     *("mse", "fft2d", "lpips", "psnr_masked", "psnr_unmasked", "guess_unmasked", "mask_recovered"),
     *("masked_patches", "patches"),
@@ -37,16 +36,6 @@ class Gallery:
     images: Float[Tensor, "pictures 3 height width"]
     features: Float[Tensor, "pictures dim"]
     perceptual: Perceptual | None = None
-
-    @classmethod
-    def of(
-        cls,
-        public: PublicModel,
-        images: Float[Tensor, "pictures 3 height width"],
-        perceptual: Perceptual | None = None,
-    ) -> "Gallery":
-        """The gallery of these pictures, as the model sees them."""
-        return cls(images, public.features(public.normalized(images)), perceptual)
 
     def baselines(self) -> dict[str, float]:
         """PSNR of guesses that need no gradient: the mean picture, and each one's mean colour."""
@@ -74,14 +63,14 @@ def score(
     """
     truth = gallery.images[index]
     images = images.to(truth)  # Attacks give single precision, whatever the clients compute in.
-    columns: dict[str, Tensor] = {}
-    for prefix, other in (("", truth), ("client_", view)):
-        columns[f"{prefix}mse"] = metrics.mse(images, other)
-        columns[f"{prefix}psnr"] = metrics.psnr(images, other)
-        columns[f"{prefix}ssim"] = metrics.ssim(images, other)
-        columns[f"{prefix}fft2d"] = metrics.fft2d(images, other)
-        if gallery.perceptual is not None:
-            columns[f"{prefix}lpips"] = gallery.perceptual(images, other)
+    distances = {name: getattr(metrics, name) for name in ("mse", "psnr", "ssim", "fft2d")}
+    if gallery.perceptual is not None:
+        distances["lpips"] = gallery.perceptual
+    columns: dict[str, Tensor] = {
+        f"{prefix}{name}": distance(images, other)
+        for prefix, other in (("", truth), ("client_", view))
+        for name, distance in distances.items()
+    }
     seen = public.features(public.normalized(images))
     columns["identified_pixels"] = metrics.identify(images, gallery.images, index)
     columns["identified_features"] = metrics.identify(seen, gallery.features, index)
@@ -95,44 +84,43 @@ def score(
 
 
 def summarize(
-    conditions: Mapping[str, Scalar],
-    values: Sequence[Mapping[str, Scalar]],
+    pictures: Sequence[Mapping[str, Scalar]],
     baselines: Mapping[str, float],
+    knows: bool,
     gallery: int,
 ) -> dict[str, Scalar]:
     """What an attack got under a defence, from the values of every picture.
 
     Args:
-        conditions: say whether the attacker knows of a defence.
         baselines: PSNR of trivial guesses on the same pictures, by name.
+        knows: whether the attacker made use of a defence.
         gallery: how many pictures there are to pick the right one from.
     """
-    applied = [picture for picture in values if picture.get("applies")]
-    reasons = [str(picture["reason"]) for picture in values if picture.get("reason")]
+    applied = [values for values in pictures if values.get("applies")]
+    reasons = [str(values["reason"]) for values in pictures if values.get("reason")]
     summary: dict[str, Scalar] = {
-        "images": len(values),
+        "images": len(pictures),
         "applied": len(applied),
         "reason": statistics.mode(reasons) if reasons else "",
     }
-    for name in WITH_INTERVAL:
+    for name in ("psnr", "ssim"):
         column = _column(applied, name)
         summary |= dict.fromkeys((name, f"{name}_low", f"{name}_high"))
         if column:
             (estimate,) = estimates(np.array(column)[:, None])
             summary |= estimate.values(name)
-    for names, several, average in ((MEANS, applied, np.mean), (MEDIANS, values, np.median)):
+    for names, several, average in ((MEANS, applied, np.mean), (MEDIANS, pictures, np.median)):
         for name in names:
             column = _column(several, name)
             summary[name] = float(average(column)) if column else None
     psnrs = _column(applied, "psnr")
-    summary["psnr_lowest"] = min(psnrs) if psnrs else None
-    summary["psnr_highest"] = max(psnrs) if psnrs else None
+    summary["psnr_lowest"] = min(psnrs, default=None)
+    summary["psnr_highest"] = max(psnrs, default=None)
     summary |= {f"baseline_{name}_psnr": value for name, value in baselines.items()}
-    knows = bool(conditions.get("knows_defence")) and conditions.get("defence") != "none"
     return {**summary, "gallery": gallery, **judged(summary, max(baselines.values()), knows)}
 
 
-def _column(values: Sequence[Mapping[str, Scalar]], name: str) -> list[float]:
-    """The finite numbers that pictures have of this name."""
-    column = [picture.get(name) for picture in values]
+def _column(pictures: Sequence[Mapping[str, Scalar]], name: str) -> list[float]:
+    """The finite numbers that pictures have of this name, a truth being 1."""
+    column = (values.get(name) for values in pictures)
     return [float(one) for one in column if isinstance(one, int | float) and np.isfinite(one)]

@@ -6,19 +6,18 @@ from pathlib import Path
 from mjp.core.records import Record, Scalar
 from mjp.privacy.assessment import (
     LEVELS,
+    Level,
     applies,
     assessed,
     attacks,
     common_conditions,
     costs,
-    of_every_attack,
     papers_rows,
     preflights,
     refusals,
     split_by_mask,
     strongest,
 )
-from mjp.privacy.verdict import Level
 from mjp.report.table import Column, Figure, FigureFile, Section, Table, filled_in, number, text_of
 
 WORDS: dict[Level, str] = {
@@ -156,7 +155,7 @@ ATTACKED = Table(
         Column("To be known", _note, numeric=False, look="wide"),
     ),
     folded_from=1000,
-    join=of_every_attack,
+    join=assessed,
     per="model",
     group="defence_title",
     counts="counts",
