@@ -11,7 +11,7 @@ from mjp.privacy.tables import SECTIONS
 from mjp.report.grid import Panel, draw_grid
 from mjp.report.page import write_report
 from tests.report import made_runs as made
-from tests.report.tracing import check_page, tree, untraced
+from tests.report.tracing import check_page, tree, untraced, words
 
 MODEL = "DeiT-S"
 NOT_MEASURED = "of the model as it is, without training under this defence"
@@ -84,9 +84,9 @@ def rows_of(records):
 def test_the_whole_page_stands_by_itself(tmp_path):
     page = page_of(tmp_path, whole(), command="mjp audit --seed 3")
     check_page(page)
-    ids = {one.attributes["id"] for one in tree(page).all("section")}
+    ids = {one.get("id") for one in tree(page).iter("section")}
     assert {"verdict", "numbers", "split", "cost", "paper", "preflight", "glossary"} <= ids
-    assert len(list(tree(page).all("img"))) == 3
+    assert len(list(tree(page).iter("img"))) == 3
     for wanted in (
         tables.WORDS["recovered"],
         "defence mjp=0.03: recovered, 36.3 dB by adaptive solve",
@@ -161,7 +161,7 @@ def test_gaps_give_a_page_and_figures_or_none(gap, tmp_path):
     assert all("holds no result yet" in problem for problem in report.problems)
     page = report.path.read_text(encoding="utf-8")
     check_page(page)
-    cells = " ".join(cell.words() for cell in tree(page).all("td")).split()
+    cells = " ".join(words(cell) for cell in tree(page).iter("td")).split()
     assert not {"None", "nan", "inf"} & set(cells)
 
 

@@ -8,17 +8,13 @@ from mjp.report import paper
 
 
 def conditions(variant=None, ratio=None, architecture="deit_small_patch16_224", imagenet=True):
-    told = {"architecture": architecture, "imagenet": imagenet}
-    if variant is None:
-        return told
-    config = mjp.VARIANTS[variant]
-    return {
-        **told,
-        "mjp_ratio": config.ratio if ratio is None else ratio,
-        "mjp_positions": config.positions,
-        "mjp_localization": config.localization,
-        "mjp_pixels": config.pixels,
-    }
+    facts = {"architecture": architecture, "imagenet": imagenet}
+    if variant is not None:
+        config = mjp.VARIANTS[variant]
+        names = ("positions", "localization", "pixels")
+        facts |= {f"mjp_{name}": getattr(config, name) for name in names}
+        facts["mjp_ratio"] = config.ratio if ratio is None else ratio
+    return facts
 
 
 @pytest.mark.parametrize("variant", mjp.VARIANTS)
@@ -26,30 +22,36 @@ def test_each_variant_of_deit_s_has_its_own_row(variant):
     assert paper.classification(conditions(variant)) == paper.ABLATION[variant]
 
 
-def test_a_plain_timm_model_is_variant_a():
-    assert paper.classification(conditions()).top1 == 79.8
-    assert paper.robustness(conditions()).mce == 54.6
-    assert paper.regression(conditions()).one == (0.945, 0.031)
+RESNET, TINY = "resnet50", "deit_tiny_patch16_224"
 
 
-def test_mjp_is_looked_up_by_its_ratio():
-    assert paper.classification(conditions("J", 0.27)).consistency == 93.1
-    assert paper.classification(conditions("J", 0.5)) is None
-    assert paper.classification(conditions("G", 0.27)) is None
-    assert paper.robustness(conditions("J")).mce == 51.6
-    assert paper.robustness(conditions("J", 0.27)) is None
-    assert paper.robustness(conditions("G")) is None
-    assert paper.regression(conditions("I")).two == (0.042, 0.002)
-    assert paper.regression(conditions("B")) is None
-
-
-def test_other_models_and_other_data_have_no_row():
-    assert paper.classification(conditions(architecture="deit_tiny_patch16_224")) is None
-    assert paper.classification(conditions("J", imagenet=False)) is None
-    assert paper.regression(conditions(imagenet=False)) is None
-    assert paper.classification(conditions(architecture="resnet50")).top1 == 79.3
-    assert paper.classification(conditions("J", architecture="resnet50")).top1 == 79.4
-    assert paper.classification(conditions("J", 0.5, architecture="resnet50")) is None
+@pytest.mark.parametrize(
+    ("look_up", "value", "facts", "expected"),
+    [
+        (paper.classification, "top1", conditions(), 79.8),
+        (paper.robustness, "mce", conditions(), 54.6),
+        (paper.regression, "one", conditions(), (0.945, 0.031)),
+        (paper.classification, "consistency", conditions("J", 0.27), 93.1),
+        (paper.classification, "", conditions("J", 0.5), None),
+        (paper.classification, "", conditions("G", 0.27), None),
+        (paper.robustness, "mce", conditions("J"), 51.6),
+        (paper.robustness, "", conditions("J", 0.27), None),
+        (paper.robustness, "", conditions("G"), None),
+        (paper.regression, "two", conditions("I"), (0.042, 0.002)),
+        (paper.regression, "", conditions("B"), None),
+        (paper.regression, "", conditions(imagenet=False), None),
+        (paper.classification, "", conditions(architecture=TINY), None),
+        (paper.classification, "", conditions("J", imagenet=False), None),
+        (paper.classification, "top1", conditions(architecture=RESNET), 79.3),
+        (paper.classification, "top1", conditions("J", architecture=RESNET), 79.4),
+        (paper.classification, "", conditions("J", 0.5, architecture=RESNET), None),
+    ],
+)
+def test_a_model_has_the_row_of_its_settings_ratio_and_data_or_none(
+    look_up, value, facts, expected
+):
+    row = look_up(facts)
+    assert (getattr(row, value) if value else row) == expected
 
 
 def test_the_printed_means_match_their_columns_but_for_one():
@@ -60,9 +62,7 @@ def test_the_printed_means_match_their_columns_but_for_one():
 
 
 def test_the_papers_privacy_rows():
-    assert len(paper.PRIVACY) == 10
     by = {(row.model, row.setting): row for row in paper.PRIVACY}
-    assert len(by) == 10
-    assert by["DeiT-S", "a"].psnr == 18.94
+    assert len(by) == len(paper.PRIVACY) == 10
     third, twin = by["DeiT-S + MJP without E_unk", "a"], by["DeiT-S + MJP", "b"]
     assert (third.mse, third.psnr, third.lpips) == (twin.mse, twin.psnr, twin.lpips)

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from mjp.privacy.pictures import draw_grids
 from mjp.report.folders import find_folders
 from mjp.report.page import write_report
 from tests.report import made_runs as made
-from tests.report.tracing import check_page, tree, untraced
+from tests.report.tracing import check_page, tree, untraced, words
 
 EVIL = "<script>alert(1)</script>\"'><img src=https://x.test/a.png>"
 
@@ -26,8 +27,14 @@ def page_of(tmp_path, *folders):
     return report.path.read_text(encoding="utf-8")
 
 
+def command(capsys, *arguments):
+    with pytest.raises(SystemExit) as caught:
+        main(["report", *map(str, arguments)])
+    return caught.value.code, *capsys.readouterr()
+
+
 def sections(page):
-    return [one.attributes["id"] for one in tree(page).all("section")]
+    return [one.get("id") for one in tree(page).iter("section")]
 
 
 def problems(page):
@@ -44,13 +51,11 @@ def whole(tmp_path_factory):
 
 def test_every_kind_of_run_has_its_section_and_the_contents_lead_there(whole):
     found = sections(whole)
-    for id_ in ("glance", "training", "evaluation-1", "corruptions", "eval-imagenet-a"):
-        assert id_ in found
-    for id_ in ("eval-imagenet-o", "positions", "attention", "verdict", "pictures", "runs"):
-        assert id_ in found
-    (nav,) = tree(whole).all("nav")
-    named = [link.attributes["href"][1:] for link in nav.all("a")]
-    assert named == found
+    wanted = {"glance", "training", "evaluation-1", "corruptions", "eval-imagenet-a"}
+    wanted |= {"eval-imagenet-o", "positions", "attention", "verdict", "pictures", "runs"}
+    assert wanted <= set(found)
+    links = tree(whole).find(".//nav").iter("a")
+    assert [link.get("href")[1:] for link in links] == found
     assert problems(whole) == ""
 
 
@@ -69,12 +74,8 @@ def test_a_number_that_is_not_its_records_is_found(whole):
 
 def test_the_page_needs_nothing_else_and_holds_figures_as_vectors(whole):
     check_page(whole)
-    vectors = [
-        one
-        for one in tree(whole).all("img")
-        if one.attributes["src"].startswith("data:image/svg+xml")
-    ]
-    assert len(vectors) >= 5  # Training, jigsaws, corruptions, positions, and the audit's.
+    # Training, jigsaws, corruptions, positions, and the audit's.
+    assert whole.count('src="data:image/svg+xml') >= 5
 
 
 def test_the_same_runs_give_the_same_page(tmp_path):
@@ -136,8 +137,8 @@ def test_records_with_anything_in_them_never_end_it(tmp_path, seed):
         file.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
     page = page_of(tmp_path, folder)
     root = tree(page)
-    assert len(list(root.all("script"))) == 1
-    assert all(one.attributes["src"].startswith("data:") for one in root.all("img"))
+    assert len(list(root.iter("script"))) == 1
+    assert all(one.get("src").startswith("data:") for one in root.iter("img"))
     assert {"glance", "runs"} <= set(sections(page))
 
 
@@ -146,7 +147,7 @@ def test_of_two_measurements_of_the_same_the_later_counts(tmp_path):
     made.evaluation(folder)
     (found,) = find_folders([folder])
     assert len(found.entries) == found.replaced == len(made.lines(folder)) // 2
-    assert [entry.line for entry in found.entries] == list(range(13, 25)) or found.replaced
+    assert min(entry.line for entry in found.entries) > len(found.entries)
     page = page_of(tmp_path, folder)
     assert f"{found.replaced} replaced by later ones" in page
 
@@ -161,13 +162,10 @@ def test_evaluations_that_differ_in_size_crop_or_direction_are_both_shown(tmp_pa
     (found,) = find_folders([folder])
     assert found.replaced == 0
     page = page_of(tmp_path, folder)
-    (table,) = (
-        one for one in tree(page).all("table") if "untouched" in next(one.all("caption")).words()
-    )
-    rows = [row.words() for row in table.all("tr")][1:]
-    assert len(rows) == 2
-    assert str(value) in rows[1]
-    assert str(value) not in rows[0]
+    tables = {table.findtext("caption").split(";")[0]: table for table in tree(page).iter("table")}
+    _, first, second = map(words, tables["Accuracy on untouched images of digits (val)"].iter("tr"))
+    assert str(value) in second
+    assert str(value) not in first
 
 
 def test_two_models_of_one_name_are_told_apart_and_others_keep_theirs(tmp_path):
@@ -193,12 +191,10 @@ def test_other_records_are_shown_as_they_are(tmp_path):
 
 
 def test_the_command_names_the_page_and_says_what_is_missing(tmp_path, capsys):
-    made.evaluation(tmp_path / "eval")
-    arguments = [str(tmp_path / "eval"), str(tmp_path / "nowhere")]
-    with pytest.raises(SystemExit) as caught:
-        main(["report", *arguments, "--out", str(tmp_path / "a.html"), "--title", EVIL])
-    assert caught.value.code == 0
-    out, err = capsys.readouterr()
+    folders = (made.evaluation(tmp_path / "eval"), tmp_path / "nowhere")
+    more = ("--out", tmp_path / "a.html", "--title", EVIL)
+    code, out, err = command(capsys, *folders, *more)
+    assert code == 0
     assert out == f"report: {tmp_path / 'a.html'}\n"
     assert "nowhere does not exist" in err
     page = (tmp_path / "a.html").read_text()
@@ -207,31 +203,24 @@ def test_the_command_names_the_page_and_says_what_is_missing(tmp_path, capsys):
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_page_cannot_take_the_place_of_a_folder(tmp_path, capsys):
-    made.evaluation(tmp_path / "eval")
-    with pytest.raises(SystemExit) as caught:
-        main(["report", str(tmp_path / "eval"), "--out", str(tmp_path)])
-    assert caught.value.code == 2
-    assert "is a folder; name a file" in capsys.readouterr().err
-
-
-def test_a_page_cannot_take_the_place_of_a_pipe_or_a_device(tmp_path, capsys):
-    made.evaluation(tmp_path / "eval")
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(SystemExit) as caught:
-        main(["report", str(tmp_path / "eval"), "--out", str(tmp_path / "pipe")])
-    assert caught.value.code == 2
-    assert "is no ordinary file" in capsys.readouterr().err
-    assert (tmp_path / "pipe").is_fifo()
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [(Path.mkdir, "is a folder; name a file"), (os.mkfifo, "is no ordinary file")],
+)
+def test_a_page_cannot_take_the_place_of_what_is_no_file(tmp_path, make, words, capsys):
+    make(tmp_path / "out")
+    code, _, err = command(capsys, made.evaluation(tmp_path / "eval"), "--out", tmp_path / "out")
+    assert code == 2
+    assert words in err
+    assert not (tmp_path / "out").is_file()
 
 
 def test_a_page_without_a_single_record_is_written_and_fails(tmp_path, capsys):
     (tmp_path / "junk").mkdir()
     (tmp_path / "junk" / "records.jsonl").write_bytes(bytes(range(256)) * 20)
-    with pytest.raises(SystemExit) as caught:
-        main(["report", str(tmp_path / "junk"), "--out", str(tmp_path / "page.html")])
-    assert caught.value.code == 1
-    out, err = capsys.readouterr()
+    more = ("--out", tmp_path / "page.html")
+    code, out, err = command(capsys, tmp_path / "junk", *more)
+    assert code == 1
     assert out == f"report: {tmp_path / 'page.html'}\n"
     assert "no record, perhaps cut off" in err
     assert "not one record" in err

@@ -4,102 +4,60 @@ import base64
 import hashlib
 import json
 import re
-from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 CLOCK = re.compile(r"\d+:\d\d(:\d\d)?")
 
 
-class _Node:
-    def __init__(self, tag, attributes, parent):
-        self.tag, self.attributes, self.parent = tag, dict(attributes), parent
-        self.children, self.text = [], ""
-
-    def classes(self):
-        return (self.attributes.get("class") or "").split()
-
-    def every(self):
-        for child in self.children:
-            if isinstance(child, _Node):
-                yield child
-                yield from child.every()
-
-    def all(self, tag):
-        return (node for node in self.every() if node.tag == tag)
-
-    def words(self, without=()):
-        parts = []
-        for child in self.children:
-            if isinstance(child, str):
-                parts.append(child)
-            elif not set(without) & {child.tag, *child.classes()}:
-                parts.append(child.words(without))
-        return " ".join(parts)
-
-
-class _Tree(HTMLParser):
-    VOID = ("meta", "img", "input", "br", "link", "hr")
-
-    def __init__(self, text):
-        super().__init__()
-        self.root = self.at = _Node("root", (), None)
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        node = _Node(tag, attributes, self.at)
-        self.at.children.append(node)
-        if tag not in self.VOID:
-            self.at = node
-
-    def handle_endtag(self, tag):
-        assert self.at.tag == tag, f"<{self.at.tag}> is closed by </{tag}>"
-        self.at = self.at.parent
-
-    def handle_data(self, data):
-        self.at.children.append(data)
-
-
 def tree(text):
-    return _Tree(text).root
+    """The page as XML, which it is but for a few tags: each is closed, or this fails."""
+    text = re.sub(r"<!doctype html>|(?<=<script>).*?(?=</script>)", "", text, flags=re.DOTALL)
+    text = re.sub(r"<((?:meta|img|input|br)\b[^>]*)>", r"<\1/>", text)
+    return ElementTree.fromstring(text.replace("<details open>", '<details open="">'))
+
+
+def words(node):
+    return " ".join(" ".join(node.itertext()).split())
+
+
+def _told_apart(node):
+    """The words of an element without those of its links to records, and what these lead to."""
+    links = [one for one in node.iter("a") if one.get("class") == "source"]
+    text = words(node)
+    for link in reversed(links):
+        text = text[: text.rindex(link.text)]
+    return text, [link.get("href") for link in links]
 
 
 def _records(root):
-    found = {}
-    for item in root.all("li"):
-        if re.fullmatch(r"r\d+", item.attributes.get("id", "")):
-            body = json.loads(next(item.all("pre")).words())
-            found["#" + item.attributes["id"]] = body
-    return found
+    items = (item for item in root.iter("li") if re.fullmatch(r"r\d+", item.get("id", "")))
+    return {f"#{item.get('id')}": json.loads(item.findtext("pre")) for item in items}
 
 
 def _numbers_of(records):
-    found = []
     for record in records:
         for value in (*record["conditions"].values(), *record["values"].values()):
-            if isinstance(value, bool) or value is None:
-                continue
-            if isinstance(value, int | float):
-                found.append(float(value))
-            else:
-                found += [float(one.replace("−", "-").replace(",", ""))
-                          for one in NUMBER.findall(value.replace(",", " "))]  # fmt: skip
-    return found
+            if isinstance(value, str):
+                found = NUMBER.findall(value.replace(",", " "))
+                yield from (float(one.replace("−", "-")) for one in found)
+            elif value is not None and not isinstance(value, bool):
+                yield float(value)
 
 
-def _told(token, numbers):
+def _is_told(token, numbers):
     """Whether a text of a number is one of these, as it is or in percent, rounded."""
     bare = token.replace(",", "").replace("−", "-")
     value = float(bare)
-    digits = len(bare.partition("e")[0].partition(".")[2])
-    step = 10.0**-digits
-    if "e" in bare:
-        step *= 10 ** int(bare.partition("e")[2])
-    near = 0.51 * step
+    mantissa, _, power = bare.partition("e")
+    digits = len(mantissa.partition(".")[2])
+    near = 0.51 * 10.0 ** (int(power or 0) - digits)
     return any(
-        abs(value - one) <= near + 1e-9 * abs(one) or abs(value - 100 * one) <= near
+        abs(value - one) <= near + 1e-9 * abs(one)
+        or abs(value - 100 * one) <= near
         or (digits == 0 and abs(value - float(f"{one:.3g}")) <= 1e-6 * abs(one))
         for one in numbers
-    )  # fmt: skip
+    )
 
 
 def untraced(text):
@@ -109,55 +67,45 @@ def untraced(text):
     records = _records(root)
     wrong, seen = [], 0
 
-    def check(node, words, numbers):
+    def check(text, links, where):
         nonlocal seen
-        for token in NUMBER.findall(CLOCK.sub("", words).replace("2-D", "").replace("1-D", "")):
+        numbers = list(_numbers_of(records[link] for link in links))
+        for token in NUMBER.findall(CLOCK.sub("", text).replace("2-D", "").replace("1-D", "")):
             seen += 1
-            if not _told(token, numbers):
-                wrong.append((token, " ".join(node.words().split())[:160]))
+            if not _is_told(token, numbers):
+                wrong.append((token, where[:160]))
 
-    for table in root.all("table"):
-        heads = [
-            " ".join(th.words().split()) for head in table.all("thead") for th in head.all("th")
-        ]
-        for row in table.all("tr"):
-            links = [a.attributes["href"] for a in row.all("a") if "source" in a.classes()]
-            cells = [one for one in row.children if isinstance(one, _Node)]
-            for place, cell in enumerate(cells):
+    for table in root.iter("table"):
+        heads = [words(head) for head in table.iterfind("thead/tr/th")]
+        for row in table.iter("tr"):
+            _, links = _told_apart(row)
+            for place, cell in enumerate(row):
                 papers = place < len(heads) and heads[place].startswith("Paper")
-                if cell.tag != "td" or "n" not in cell.classes() or papers:
+                if cell.tag != "td" or cell.get("class") != "n" or papers:
                     continue
-                words = cell.words()
                 if links:
-                    check(row, words, _numbers_of(records[link] for link in links))
-                elif NUMBER.search(words) and "the paper’s" not in row.words():
-                    wrong.append((words, "a row of numbers without a record"))
-    for item in (*root.all("li"), *root.all("p")):
-        links = [a.attributes["href"] for a in item.all("a") if "source" in a.classes()]
+                    check(words(cell), links, words(row))
+                elif NUMBER.search(words(cell)) and "the paper’s" not in words(row):
+                    wrong.append((words(cell), "a row of numbers without a record"))
+    for item in (*root.iter("li"), *root.iter("p")):
+        text, links = _told_apart(item)
         if links:
-            words = item.words(without=("source",))
-            check(item, words, _numbers_of(records[link] for link in links))
+            check(text, links, text)
     return wrong, seen
 
 
 def check_page(text):
     """What holds of every page: complete by itself, sound links, pictures with words."""
     root = tree(text)
-    assert root.children
     ids = re.findall(r' id="([^"]+)"', text)
     assert len(ids) == len(set(ids))
-    links = [link.attributes["href"] for link in root.all("a")]
+    links = [link.get("href") for link in root.iter("a")]
     assert all(link.startswith("#") and link[1:] in ids for link in links)
-    pictures = [one.attributes for one in root.all("img")]
-    assert all(one["alt"] and one["src"].startswith("data:image/") for one in pictures)
-    assert len(list(root.all("script"))) == 1
-    script = text.split("<script>")[1].split("</script>")[0]
+    assert all(one.get("alt") and one.get("src").startswith("data:") for one in root.iter("img"))
+    (script,) = re.findall("<script>(.*?)</script>", text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in text.replace("&#39;", "'")
-    assert not list(root.all("link"))
-    assert {"img", "a"} >= {
-        node.tag for node in root.every() if {"src", "href"} & node.attributes.keys()
-    }
-    assert not any(name.startswith("on") for node in root.every() for name in node.attributes)
+    assert {"img", "a"} >= {node.tag for node in root.iter() if {"src", "href"} & {*node.attrib}}
+    assert not any(name.startswith("on") for node in root.iter() for name in node.attrib)
     assert "url(" not in text
     assert "@import" not in text

@@ -2,9 +2,10 @@
 
 import shlex
 import shutil
-from collections.abc import Callable
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ PHOTOGRAPHS = 4
 """Pictures that are attacked."""
 STAGE = "demo stage"
 """The kind of the records that say which stages are done."""
-FILES = (METHOD_FILE, PANELS_FILE, "panels.svg", "log.txt", "report.html", RECORDS)
+FILES = (METHOD_FILE, PANELS_FILE, "log.txt", "report.html", RECORDS)
 
 
 @dataclass(frozen=True)
@@ -55,27 +56,13 @@ class DemoOptions:
     """Remove what an earlier demonstration left in the folder, and start over."""
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A part of the demonstration.
-
-    Args:
-        leaves: a file that is there once it is done.
-        work: does it; gives records of the demonstration's own.
-    """
-
-    title: str
-    leaves: Path
-    work: "Callable[[], list[Record]]"
-
-
 def run_demo(options: DemoOptions) -> None:
     """Does what is not done yet, then writes the page."""
     from mjp.catalog import sections
     from mjp.core.configuration import check_ratio
     from mjp.core.display import say
     from mjp.core.run import Run, command_line
-    from mjp.demo.method import load_photograph
+    from mjp.demo.pictures import load_photograph
     from mjp.report.page import write_report
 
     check_ratio("ratio", options.ratio)
@@ -89,13 +76,14 @@ def run_demo(options: DemoOptions) -> None:
         conditions = _conditions(options)
         _check_same(run, conditions)
         stages = list_stages(options)
-        for place, stage in enumerate(stages, 1):
-            done = Record(STAGE, {**conditions, "stage": stage.title}, {})
-            reused = run.done(done.key()) is not None and stage.leaves.is_file()
+        for place, (title, leaves, work) in enumerate(stages, 1):
+            done = Record(STAGE, {**conditions, "stage": title}, {})
+            reused = run.done(done.key()) is not None and leaves.is_file()
             mark = " (done before)" if reused else ""
-            say(f"[{place}/{len(stages)}] {stage.title}{mark}")
+            say(f"[{place}/{len(stages)}] {title}{mark}")
             if not reused:
-                run.write(*_carry_out(stage, options), environment=False)
+                with _logged(title, options.out):
+                    run.write(*work(), environment=False)
                 run.write(done)
     report = write_report(
         [options.out],
@@ -111,23 +99,23 @@ def run_demo(options: DemoOptions) -> None:
     print(f"report: {report.path}")
 
 
-def list_stages(options: DemoOptions) -> list[Stage]:
-    """All parts of the demonstration, in order."""
-    from mjp.demo.method import show_method
-    from mjp.demo.panels import show_panels
+def list_stages(options: DemoOptions) -> list[tuple[str, Path, Callable[[], list[Record]]]]:
+    """All parts of the demonstration, in order: the title, a file that is there once it is done,
+    and what does it and gives records of the demonstration's own."""
+    from mjp.demo.pictures import show_method, show_panels
 
-    out = options.out
+    out, ratio = options.out, options.ratio
     return [
-        Stage(
+        (
             "the method on a photograph",
             out / METHOD_FILE,
-            lambda: [show_method(out, options.image, options.ratio, options.seed)],
+            lambda: [show_method(out, options.image, ratio, options.seed)],
         ),
         *(
-            Stage(title, out / folder / leaves, _command(words, out / folder))
+            (title, out / folder / leaves, partial(_carry_out, words, out / folder))
             for title, folder, leaves, words in list_commands(options)
         ),
-        Stage("four panels", out / PANELS_FILE, lambda: [show_panels(out, options.ratio)]),
+        ("four panels", out / PANELS_FILE, lambda: [show_panels(out, ratio)]),
     ]
 
 
@@ -215,34 +203,28 @@ def _check_same(run: "Run", conditions: dict[str, Scalar]) -> None:
             )
 
 
-def _command(words: list[str], folder: Path) -> "Callable[[], list[Record]]":
+def _carry_out(words: list[str], folder: Path) -> list[Record]:
     """Carries out a command in this process; a training that was stopped goes on."""
+    from mjp.catalog import verbs
+    from mjp.parsing import parse
 
-    def work() -> list[Record]:
-        from mjp.catalog import verbs
-        from mjp.parsing import parse
-
-        resume = words[0] == "train" and (folder / "recipe.toml").is_file()
-        more = ["--resume"] if resume else []
-        verb, options = parse([*words, *more, "--out", str(folder)], verbs())
-        verb.run(options)
-        return []
-
-    return work
+    resume = words[0] == "train" and (folder / "recipe.toml").is_file()
+    more = ["--resume"] if resume else []
+    verb, options = parse([*words, *more, "--out", str(folder)], verbs())
+    verb.run(options)
+    return []
 
 
-def _carry_out(stage: Stage, options: DemoOptions) -> list[Record]:
-    """Does a stage; what it prints goes to a file, how far it is stays on the screen."""
+@contextmanager
+def _logged(title: str, out: Path) -> Iterator[None]:
+    """What is printed inside goes to a file; how far it is stays on the screen."""
     try:
-        with (
-            (options.out / "log.txt").open("a", encoding="utf-8") as log,
-            redirect_stdout(log),
-        ):
-            print(f"\n== {stage.title}", flush=True)
-            return stage.work()
+        with (out / "log.txt").open("a", encoding="utf-8") as log, redirect_stdout(log):
+            print(f"\n== {title}", flush=True)
+            yield
     except StoppedError as error:
         raise StoppedError(
-            f"stopped; what is finished is kept in {options.out}: go on with the same command",
+            f"stopped; what is finished is kept in {out}: go on with the same command",
             error.number,
         ) from error
 

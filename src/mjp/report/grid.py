@@ -80,17 +80,6 @@ def draw_grid(
         return write(figure, out, name, dpi=100, vectors=False)
 
 
-def draw_panels(panels: Sequence[Panel], out: Path, name: str) -> list[Path]:
-    """Pictures side by side, each with a heading and a caption."""
-    with styled() as subplots:
-        figure, axes = subplots(1, len(panels), figsize=(3.1 * len(panels), 4.0))
-        for axis, panel in zip(axes[0], panels, strict=True):
-            bare(axis)
-            _show(axis, panel, 11, 40)
-            axis.set_title(panel.heading, fontsize=12, fontweight="bold")
-        return write(figure, out, name, dpi=110)
-
-
 def _wrapped(text: str, line: int) -> str:
     """The text in lines that are no longer than this, and the breaks that it has already."""
     return "\n".join(textwrap.fill(part, line) for part in text.splitlines())
