@@ -10,7 +10,7 @@ from skimage.metrics import mean_squared_error, peak_signal_noise_ratio, structu
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import PatchGrid
 from mjp.privacy import metrics
-from mjp.privacy.metrics import identify, squared_distances
+from mjp.privacy.metrics import identify
 
 GRID = PatchGrid(4, 2)  # Of 64x32 images, in patches of 16x16.
 ALL = (metrics.mse, metrics.psnr, metrics.ssim, metrics.fft2d)
@@ -80,19 +80,6 @@ def test_fft2d_is_one_less_the_cosine_of_the_pixels(seed, noise):
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     expected = 1 - np.abs((one * other).sum(axis=1)) / lengths
     np.testing.assert_allclose(metrics.fft2d(found, truth), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("scale", [0.25, 1.0, 3.0])
-def test_fft2d_does_not_see_a_positive_scale(scale):
-    found, truth = pair(0)
-    torch.testing.assert_close(
-        metrics.fft2d(scale * found, truth), metrics.fft2d(found, truth), rtol=0, atol=1e-6
-    )
-    assert metrics.fft2d(scale * truth, truth).abs().max() < 1e-12
-
-
-def test_fft2d_of_a_black_image_is_one():
-    truth = random_images(0)
     assert metrics.fft2d(torch.zeros_like(truth), truth).tolist() == [1, 1, 1]
 
 
@@ -136,15 +123,6 @@ def test_psnr_where_counts_the_pixels_of_the_chosen_patches_alone(seed, flags):
         assert value[image].item() == pytest.approx(-10 * np.log10(np.mean(difference**2)))
 
 
-def test_psnr_where_of_all_patches_is_psnr_and_of_none_no_number():
-    found, truth = pair(0)
-    everything = torch.ones(3, 8, dtype=torch.bool)
-    torch.testing.assert_close(
-        metrics.psnr_where(found, truth, everything, GRID), metrics.psnr(found, truth)
-    )
-    assert metrics.psnr_where(found, truth, ~everything, GRID).isnan().all()
-
-
 def test_psnr_where_does_not_look_at_patches_that_were_not_chosen():
     found, truth = pair(0)
     chosen = torch.zeros(3, 8, dtype=torch.bool)
@@ -173,21 +151,8 @@ def test_baselines_are_the_mean_of_the_others_and_each_images_mean_colour():
     # The mean colour is the best of all plain images: its error is the variance of the pixels.
     variance = truth.double().var(dim=(2, 3), correction=0).mean(dim=1)
     torch.testing.assert_close(metrics.mse(mean_colour, truth), variance)
-
-
-def test_a_single_image_is_no_guess_at_itself():
-    truth = random_images(0)[:1]
-    assert (metrics.baseline_images(truth)[0] == 0.5).all()
-
-
-@settings(deadline=None, max_examples=15)
-@given(seeds)
-def test_distances_are_those_of_a_loop(seed):
-    rng = np.random.default_rng(seed)
-    found, gallery = rng.random((4, 40)), rng.random((6, 40))
-    expected = [[np.sum((one - other) ** 2) for other in gallery] for one in found]
-    value = squared_distances(torch.from_numpy(found), torch.from_numpy(gallery))
-    np.testing.assert_allclose(value, expected, atol=1e-12)
+    # A single image is no guess at itself.
+    assert (metrics.baseline_images(truth[:1])[0] == 0.5).all()
 
 
 @pytest.mark.parametrize("chunk", [16384, 100])
@@ -198,6 +163,7 @@ def test_planted_neighbours_are_identified_and_strangers_are_not(chunk, monkeypa
     found = gallery[truth_index] + 0.05 * random_images(1, batch=4)
     found[2] = gallery[9]
     assert identify(found, gallery, truth_index).tolist() == [True, True, False, True]
+    assert not identify(torch.full_like(found, torch.nan), gallery, truth_index).any()
 
 
 def test_identification_tells_images_apart_that_differ_in_one_pixel_by_one_level():
@@ -214,12 +180,6 @@ def test_identification_works_on_features_and_counts_twins_as_one():
     found = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [4.0, 4.0]])
     expected = [False, True, True, True]
     assert identify(found, gallery, torch.arange(4)).tolist() == expected
-
-
-def test_what_is_no_number_identifies_nothing():
-    gallery = random_images(0)
-    found = torch.full_like(gallery, torch.nan)
-    assert not identify(found, gallery, torch.arange(3)).any()
 
 
 @pytest.mark.unchecked

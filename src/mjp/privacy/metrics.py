@@ -1,10 +1,12 @@
 """How near a reconstruction comes to the image: a number for each image, pixels in [0, 1]."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from mjp.core.errors import ConfigError
 from mjp.jigsaw import PatchGrid
@@ -62,22 +64,40 @@ def ssim(found: Images, truth: Images) -> Scores:
     Counts only the windows that lie inside the image, as its authors and scikit-image do;
     torchmetrics' own mean would count mirrored borders too.
     """
+    from torchmetrics.functional.image import structural_similarity_index_measure
+
     height, width = found.shape[2:]
     if min(height, width) < WINDOW:
         raise ConfigError(
             f"SSIM needs images of at least {WINDOW}x{WINDOW} pixels, got {height}x{width}"
         )
-    return in_chunks(_ssim, found, truth)
+    similarity = partial(
+        structural_similarity_index_measure,
+        sigma=SIGMA,
+        kernel_size=WINDOW,
+        reduction="none",
+        data_range=1.0,
+        return_full_image=True,
+    )
+    inside = (slice(WINDOW // 2, size - WINDOW // 2) for size in (height, width))
+    part = (slice(None), slice(None), *inside)
+    return in_chunks(
+        lambda one, other: similarity(one.double(), other.double())[1][part].mean(dim=(1, 2, 3)),
+        found,
+        truth,
+    )
 
 
 def fft2d(found: Images, truth: Images) -> Scores:
     """The paper's FFT2D: 1 - |cosine similarity| of the two complex 2-D spectra.
 
-    The inner product conjugates, so by Parseval's theorem this is 1 - |cosine of the pixels|: it
-    says nothing of frequencies. It is here as the paper's column and nothing more. A black image
-    has no direction and scores 1.
+    The inner product conjugates, so by Parseval's theorem this is 1 - |cosine of the pixels|, and
+    so it is computed: it says nothing of frequencies. It is here as the paper's column and nothing
+    more. A black image has no direction and scores 1.
     """
-    return in_chunks(_fft2d, found, truth)
+    one, other = (images.double().flatten(1) for images in (found, truth))
+    cosine = cosine_similarity(one, other, eps=torch.finfo(torch.float64).tiny)
+    return 1 - cosine.abs().clamp_max(1)  # Rounding can leave it a little above.
 
 
 def baseline_images(truth: Images) -> tuple[Images, Images]:
@@ -145,29 +165,3 @@ def _squared_error(found: Tensor, truth: Tensor) -> Tensor:
 
 def _decibel(error: Tensor) -> Tensor:
     return -10 * error.clamp_min(10 ** (-HIGHEST_PSNR / 10)).log10()
-
-
-def _ssim(found: Tensor, truth: Tensor) -> Tensor:
-    from torchmetrics.functional.image import structural_similarity_index_measure
-
-    _, each = structural_similarity_index_measure(
-        found.double(),
-        truth.double(),
-        gaussian_kernel=True,
-        sigma=SIGMA,
-        kernel_size=WINDOW,
-        reduction="none",
-        data_range=1.0,
-        return_full_image=True,
-    )
-    edge = WINDOW // 2
-    height, width = each.shape[2:]
-    return each[:, :, edge : height - edge, edge : width - edge].mean(dim=(1, 2, 3))
-
-
-def _fft2d(found: Tensor, truth: Tensor) -> Tensor:
-    one, other = (torch.fft.fft2(images.double()).flatten(1) for images in (found, truth))
-    product = (one * other.conj()).sum(dim=1).abs()
-    lengths = torch.linalg.vector_norm(one, dim=1) * torch.linalg.vector_norm(other, dim=1)
-    cosine = product / lengths.clamp_min(torch.finfo(lengths.dtype).tiny)
-    return 1 - cosine.clamp_max(1)  # Rounding can leave it a little above.

@@ -1,8 +1,6 @@
 """LPIPS: how different two images look, by the features of a network that the user brings."""
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -31,40 +29,29 @@ class CaffeInput(nn.Module):
         return (images.flip(1) + 1) * 127.5 - means
 
 
-@dataclass(frozen=True)
-class TrunkKind:
-    """A network whose features LPIPS compares: what to call the number, and its name in `lpips`."""
-
-    name: str
-    net: Literal["alex", "squeeze"]
-    caffe: bool = False
-
-
-KINDS: Mapping[str, TrunkKind] = MappingProxyType(
+KINDS = MappingProxyType(
     {
-        "alexnet": TrunkKind("LPIPS (AlexNet)", "alex"),
-        "squeezenet": TrunkKind("LPIPS (SqueezeNet 1.1)", "squeeze"),
+        "alexnet": "LPIPS (AlexNet)",
+        "squeezenet": "LPIPS (SqueezeNet 1.1)",
         # The heads were fitted to torchvision's training, not to Caffe's: hence a proxy.
-        "squeezenet-caffe": TrunkKind(
-            "LPIPS proxy (SqueezeNet 1.1, Caffe trunk)", "squeeze", caffe=True
-        ),
+        "squeezenet-caffe": "LPIPS proxy (SqueezeNet 1.1, Caffe trunk)",
     }
 )
+"""The networks whose features LPIPS compares, and what to call the number."""
 
 
 class Perceptual(nn.Module):
     """LPIPS with one trunk; goes to the device of the images it is given.
 
     Args:
+        name: says so where the number is only a proxy of LPIPS.
         distance: of `lpips`.
     """
 
-    def __init__(self, kind: TrunkKind, distance: Any) -> None:
+    def __init__(self, name: str, distance: Any) -> None:
         super().__init__()
-        self.name = kind.name  # Says so where the number is only a proxy of LPIPS.
+        self.name = name
         self.distance = distance.requires_grad_(False)
-        if kind.caffe:
-            self.distance.scaling_layer = CaffeInput()
 
     @torch.no_grad()
     def forward(
@@ -74,12 +61,16 @@ class Perceptual(nn.Module):
     ) -> Float[Tensor, " batch"]:
         """The distance of each pair of images, pixels in [0, 1]; 0 is the same look."""
         self.to(found.device)
+        found, truth = found.float(), truth.float()
         with float32_precision("fp32"):
             return in_chunks(self._distance, found, truth)
 
     def _distance(self, found: Tensor, truth: Tensor) -> Tensor:
-        one, other = (_enlarged(images.float()) for images in (found, truth))
-        return self.distance(one, other, normalize=True).flatten()
+        short = min(found.shape[2:])
+        if short < SMALLEST_SIDE:
+            size = [round(side * SMALLEST_SIDE / short) for side in found.shape[2:]]
+            found, truth = (F.interpolate(one, size, mode="bilinear") for one in (found, truth))
+        return self.distance(found, truth, normalize=True).flatten()
 
 
 def open_perceptual(path: Path, trunk: Trunk = "auto") -> Perceptual:
@@ -102,12 +93,14 @@ def open_perceptual(path: Path, trunk: Trunk = "auto") -> Perceptual:
     }
     squeezenet = "squeezenet-caffe" if len(weights) == len(state) else "squeezenet"
     for name in ("alexnet", squeezenet) if trunk == "auto" else (trunk,):
-        distance = _untrained(KINDS[name].net)
+        distance = _untrained("alex" if name == "alexnet" else "squeeze")
         # `lpips` cuts the layers into slices: slice2.3.weight is layer 3 of the trunk.
         own = {one: one.partition(".")[2] for one in distance.net.state_dict()}
         shapes = {own[one]: tensor.shape for one, tensor in distance.net.state_dict().items()}
         if shapes == {one: tensor.shape for one, tensor in weights.items()}:
             distance.net.load_state_dict({one: weights[layer] for one, layer in own.items()})
+            if name == "squeezenet-caffe":
+                distance.scaling_layer = CaffeInput()
             return Perceptual(KINDS[name], distance)
     expected = "AlexNet's or SqueezeNet 1.1's" if trunk == "auto" else f"{trunk}'s"
     first = ", ".join(f"{name} {tuple(state[name].shape)}" for name in sorted(state)[:3])
@@ -124,12 +117,3 @@ def _untrained(net: Literal["alex", "squeeze"]) -> Any:
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Of torchvision, about how `lpips` builds the trunk.
         return lpips.LPIPS(net=net, pnet_rand=True, verbose=False)
-
-
-def _enlarged(images: Tensor) -> Tensor:
-    height, width = images.shape[2:]
-    short = min(height, width)
-    if short >= SMALLEST_SIDE:
-        return images
-    size = (round(height * SMALLEST_SIDE / short), round(width * SMALLEST_SIDE / short))
-    return F.interpolate(images, size=size, mode="bilinear", align_corners=False)

@@ -61,12 +61,10 @@ class PublicModel:
             raise ConfigError(
                 f"this {type(model).__name__} does not say what size its images are; give size="
             )
-        for value in std or ():
-            if not 0 < value < math.inf:
-                raise ConfigError(f"std must be three numbers above 0, got {std}")
-        for value in mean or ():
-            if not math.isfinite(value):
-                raise ConfigError(f"mean must be three numbers, got {mean}")
+        if not all(0 < value < math.inf for value in std or ()):
+            raise ConfigError(f"std must be three numbers above 0, got {std}")
+        if not all(math.isfinite(value) for value in mean or ()):
+            raise ConfigError(f"mean must be three numbers, got {mean}")
         return cls(
             model=model,
             surface=find_surface(model, size, names),
@@ -88,15 +86,19 @@ class PublicModel:
         self, images: Float[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, "batch 3 height width"]:
         """Pixels in [0, 1] as the model takes them."""
-        mean, std = (_channels(values, images) for values in (self.mean, self.std))
+        mean, std = self._colours(images)
         return (images - mean) / std
 
     def pixels(
         self, images: Float[Tensor, "batch 3 height width"]
     ) -> Float[Tensor, "batch 3 height width"]:
         """What the model takes, as pixels; in [0, 1] where they are of a picture."""
-        mean, std = (_channels(values, images) for values in (self.mean, self.std))
+        mean, std = self._colours(images)
         return images * std + mean
+
+    def _colours(self, images: Tensor) -> Tensor:
+        both = torch.tensor((self.mean, self.std), dtype=images.dtype, device=images.device)
+        return both[:, None, :, None, None]
 
     def split(
         self, images: Float[Tensor, "batch 3 height width"]
@@ -177,7 +179,3 @@ def logits_of(
     else:
         found = model(images if plan is None else plan.apply(images))
     return getattr(found, "logits", found)  # transformers' models give an object.
-
-
-def _channels(values: tuple[float, ...], images: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=images.dtype, device=images.device).reshape(1, 3, 1, 1)

@@ -140,8 +140,8 @@ def _check_fits(public: PublicModel, update: SharedUpdate) -> None:
             raise ConfigError(f"the gradient of {name} has values that are no numbers")
 
 
-Case = tuple[Reading, ...]
-"""What was read off the updates of a client: of the same images, under different masks."""
+Cases = Sequence[tuple[Reading, ...]]
+"""For each client what was read off its updates: of the same images, under different masks."""
 
 
 class Recovered(NamedTuple):
@@ -173,8 +173,6 @@ class Attack:
         """What makes its result doubtful, in words."""
         raise NotImplementedError
 
-    def run(
-        self, public: PublicModel, cases: Sequence[Case], effort: Effort
-    ) -> Iterable[Recovered]:
+    def run(self, public: PublicModel, cases: Cases, effort: Effort) -> Iterable[Recovered]:
         """What comes of the cases that the attack applies to, in their order."""
         raise NotImplementedError

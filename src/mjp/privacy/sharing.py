@@ -1,6 +1,7 @@
 """The client: computes what is shared from its images."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -87,29 +88,24 @@ def share_each(
     batch = _batch(public, images, labels, plan, localization_weight)
     parameters = _trained(public.model)
 
-    def gradients(one: Batch, masked: Tensor | None, source: Tensor | None) -> Batch:
+    def gradients(one: Batch) -> Batch:
+        alone = {name: value[None] if batch[name].dim() else value for name, value in one.items()}
         own = None
         if plan is not None:
-            own = JigsawPlan(plan.grid, masked[None], source[None])  # type: ignore[index]
-        alone = {name: value[None] if batch[name].dim() else value for name, value in one.items()}
+            own = JigsawPlan(plan.grid, alone.pop("plan.masked"), alone.pop("plan.source"))
         return grad(client_loss)(parameters, public, alone, own, localization_weight)
 
     if plan is not None and plan.pixels is not None:
         batch["images"], plan = plan.apply(images), None
+    if plan is not None:
+        batch |= {"plan.masked": plan.masked, "plan.source": plan.source}
+    dims = {name: 0 if value.dim() else None for name, value in batch.items()}
     for start in range(0, len(images), at_a_time):
         part = slice(start, start + at_a_time)
-        arguments = (
-            {name: value[part] if value.dim() else value for name, value in batch.items()},
-            None if plan is None else plan.masked[part],
-            None if plan is None else plan.source[part],
-        )
-        dims = (
-            {name: 0 if value.dim() else None for name, value in batch.items()},
-            *(None if plan is None else 0 for _ in range(2)),
-        )
         # The fused attention kernels have no rule for one gradient per image.
         with sdpa_kernel(SDPBackend.MATH):
-            stacked = vmap(gradients, in_dims=dims, randomness="different")(*arguments)
+            some = {name: one[part] if one.dim() else one for name, one in batch.items()}
+            stacked = vmap(gradients, in_dims=(dims,), randomness="different")(some)
         for place in range(len(images[part])):
             yield SharedUpdate(
                 {name: value[place] for name, value in stacked.items()},
@@ -137,16 +133,6 @@ def client_loss(
     return functional_call(client, named, (batch, plan))
 
 
-def classification_loss(
-    model: nn.Module, batch: Batch, plan: JigsawPlan | None, localization_weight: float = 0.0
-) -> dict[str, Tensor]:
-    """Cross entropy, and λ times the localization loss of a model that has one."""
-    loss = nn.functional.cross_entropy(logits_of(model, batch["images"], plan), batch["targets"])
-    if localization_weight and isinstance(model, MJPBackbone):
-        loss = loss + localization_weight * model.localization_loss(plan)
-    return {"loss": loss}
-
-
 class _Client(nn.Module):
     """Forward pass and loss in one module, so that both can be called with other parameters."""
 
@@ -157,9 +143,15 @@ class _Client(nn.Module):
         self._weight = localization_weight
 
     def forward(self, batch: Batch, plan: JigsawPlan | None) -> Tensor:
+        model: Any = self.public_model
         if self._loss is not None:
-            return self._loss(self.public_model, batch, plan)["loss"]
-        return classification_loss(self.public_model, batch, plan, self._weight)["loss"]
+            return self._loss(model, batch, plan)["loss"]
+        loss = nn.functional.cross_entropy(
+            logits_of(model, batch["images"], plan), batch["targets"]
+        )
+        if self._weight and isinstance(model, MJPBackbone):
+            loss = loss + self._weight * model.localization_loss(plan)
+        return loss
 
 
 def _trained(model: nn.Module) -> dict[str, Tensor]:

@@ -64,14 +64,15 @@ class SharedUpdate:
     def to(self, device: torch.device | str) -> "SharedUpdate":
         """The same update on another device."""
         moved = {name: tensor.to(device) for name, tensor in self.gradients.items()}
-        return SharedUpdate(moved, **self._facts())  # type: ignore[arg-type]
+        return replace(self, gradients=moved)
 
     def save(self, path: str | Path) -> None:
         """Writes the update as safetensors."""
         tensors = {name: tensor.cpu().contiguous() for name, tensor in self.gradients.items()}
+        told = {name: value for name, value in vars(self).items() if name != "gradients"}
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            save_file(tensors, path, metadata={_METADATA: json.dumps(self._facts())})
+            save_file(tensors, path, metadata={_METADATA: json.dumps(told)})
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"the update cannot be written to {path}: {error}") from error
 
@@ -97,15 +98,6 @@ class SharedUpdate:
             return cls(tensors, **told)
         except ConfigError as error:
             raise CheckpointError(f"{path} is no update: {error}") from error
-
-    def _facts(self) -> dict[str, str | int | float | None]:
-        return {
-            "batch": self.batch,
-            "local_steps": self.local_steps,
-            "learning_rate": self.learning_rate,
-            "localization_weight": self.localization_weight,
-            "defence": self.defence,
-        }
 
 
 Observation = tuple[SharedUpdate, ...]

@@ -12,7 +12,7 @@ completed in place: the shuffle hides nothing. Where they are few, they can even
 Against rounding, noise, and more patches than width: the prior settles what the noise buries.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +24,7 @@ from mjp.privacy.attacks.completion import complete, noisy, spanned
 from mjp.privacy.attacks.patch_solve import PatchSolve, equations, solve
 from mjp.privacy.attacks.separation import put_into_place, separable, separate
 from mjp.privacy.public import PublicModel
-from mjp.privacy.reading import Case, Reading, Recovered
+from mjp.privacy.reading import Cases, Reading, Recovered
 from mjp.privacy.update import Effort
 
 AT_A_TIME = 16
@@ -63,9 +63,7 @@ class AdaptiveSolve(PatchSolve):
     about = "patch_solve by an attacker who knows the defence: mask, span, image prior"
     knows_defence = True
 
-    def run(
-        self, public: PublicModel, cases: Sequence[Case], effort: Effort
-    ) -> Iterable[Recovered]:
+    def run(self, public: PublicModel, cases: Cases, effort: Effort) -> Iterable[Recovered]:
         """Clients with equally many masked patches are attacked together."""
         groups: dict[tuple[int, ...], list[int]] = {}
         for place, case in enumerate(cases):
@@ -81,7 +79,7 @@ class AdaptiveSolve(PatchSolve):
 
 
 def _recover(
-    public: PublicModel, cases: list[Case], tell: Callable[[float], None]
+    public: PublicModel, cases: Cases, tell: Callable[[float], None]
 ) -> Float[Tensor, "batch 3 height width"]:
     """The pictures of clients that sent equally many updates with equally large masks."""
     masked = [one.num_masked for one in cases[0]]

@@ -7,7 +7,7 @@ inverted. On any other network the equation does not hold, and the attack says s
 number.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from jaxtyping import Float
@@ -16,7 +16,7 @@ from torch import Tensor
 from mjp.models.backbone import MJPBackbone
 from mjp.privacy.attacks.patch_solve import PatchSolve, solve
 from mjp.privacy.public import PublicModel
-from mjp.privacy.reading import Case, Reading, Recovered
+from mjp.privacy.reading import Cases, Reading, Recovered
 from mjp.privacy.update import Effort
 
 QKV = "blocks.0.attn.qkv.weight"
@@ -50,9 +50,7 @@ class April(PatchSolve):
             )
         return notes
 
-    def run(
-        self, public: PublicModel, cases: Sequence[Case], effort: Effort
-    ) -> Iterable[Recovered]:
+    def run(self, public: PublicModel, cases: Cases, effort: Effort) -> Iterable[Recovered]:
         for first, *_ in cases:
             patches = recover(public, first)
             effort.tell(1 / len(cases))

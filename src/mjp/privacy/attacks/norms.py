@@ -36,9 +36,7 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """As `torch.nn.functional.layer_norm`."""
-    found = _standardised(input, tuple(range(-len(normalized_shape), 0)), eps)
-    found = found if weight is None else found * weight
-    return found if bias is None else found + bias
+    return _normed(input, tuple(range(-len(normalized_shape), 0)), eps, weight, bias)
 
 
 def batch_norm(
@@ -56,14 +54,17 @@ def batch_norm(
         return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     others = tuple(dim for dim in range(input.dim()) if dim != 1)
     shape = (-1, *(1 for _ in others[1:]))
-    found = _standardised(input, others, eps)
-    found = found if weight is None else found * weight.reshape(shape)
-    return found if bias is None else found + bias.reshape(shape)
+    scale, shift = (one if one is None else one.reshape(shape) for one in (weight, bias))
+    return _normed(input, others, eps, scale, shift)
 
 
-def _standardised(values: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
+def _normed(
+    values: Tensor, dims: tuple[int, ...], eps: float, weight: Tensor | None, bias: Tensor | None
+) -> Tensor:
     centred = values - values.mean(dim=dims, keepdim=True)
-    return centred * (centred.square().mean(dim=dims, keepdim=True) + eps).rsqrt()
+    found = centred * (centred.square().mean(dim=dims, keepdim=True) + eps).rsqrt()
+    found = found if weight is None else found * weight
+    return found if bias is None else found + bias
 
 
 _WRITTEN_OUT: dict[Callable[..., Any], Callable[..., Any]] = {

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mjp.privacy.public import PublicModel
-from mjp.privacy.reading import Attack, Case, Reading, Recovered
+from mjp.privacy.reading import Attack, Cases, Reading, Recovered
 from mjp.privacy.update import Effort
 
 
@@ -57,9 +57,7 @@ class PatchSolve(Attack):
             notes.append(f"{update.local_steps} local steps are summed up in one update")
         return notes
 
-    def run(
-        self, public: PublicModel, cases: Sequence[Case], effort: Effort
-    ) -> Iterable[Recovered]:
+    def run(self, public: PublicModel, cases: Cases, effort: Effort) -> Iterable[Recovered]:
         solved = solve(*equations([first for first, *_ in cases]))
         effort.tell(1.0)
         return [Recovered(image[None]) for image in public.pixels(public.join(solved))]

@@ -26,7 +26,7 @@ from types import MappingProxyType
 from mjp.privacy.attacks.descent import descend
 from mjp.privacy.attacks.matching import Matching, Settings, matched_names
 from mjp.privacy.public import PublicModel
-from mjp.privacy.reading import Attack, Case, Reading, Recovered
+from mjp.privacy.reading import Attack, Cases, Reading, Recovered
 from mjp.privacy.update import Effort
 
 VALUES_AT_ONCE = 100_000_000
@@ -108,9 +108,7 @@ class Search(Attack):
             )
         return notes
 
-    def run(
-        self, public: PublicModel, cases: Sequence[Case], effort: Effort
-    ) -> Iterable[Recovered]:
+    def run(self, public: PublicModel, cases: Cases, effort: Effort) -> Iterable[Recovered]:
         """Attacks each case's first update; those that ask for the same work together."""
         settings, readings = self.settings, [first for first, *_ in cases]
         steps, restarts = effort.steps or settings.steps, effort.restarts or settings.restarts
