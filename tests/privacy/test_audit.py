@@ -183,10 +183,6 @@ def test_the_recovered_pictures_are_those_that_were_shown(finished):
     assert not list((finished.out / "pictures").glob("*-2.png"))  # --show 2
 
 
-def scipy_interval(values):
-    return stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
-
-
 def test_summaries_are_those_of_the_single_pictures(finished):
     for defence in ("none", MASKING):
         values, each = (
@@ -196,24 +192,10 @@ def test_summaries_are_those_of_the_single_pictures(finished):
         psnrs = [one["psnr"] for one in each]
         assert values["psnr"] == pytest.approx(np.mean(psnrs))
         assert (values["psnr_lowest"], values["psnr_highest"]) == (min(psnrs), max(psnrs))
-        low, high = scipy_interval(psnrs)
+        low, high = stats.t.interval(0.95, MOST - 1, np.mean(psnrs), stats.sem(psnrs))
         assert (values["psnr_low"], values["psnr_high"]) == pytest.approx((low, high))
         assert values["condition"] == pytest.approx(np.median([one["condition"] for one in each]))
         assert values["images"] == values["applied"] == values["gallery"] == MOST
-
-
-def test_guesses_without_a_gradient_stand_beside_the_numbers(finished):
-    names = finished.names
-    cut = View(SIZE, 1.0).transform()
-    shown = np.stack([np.asarray(cut(Image.open(name).convert("RGB"))) for name in names]) / 255
-    for guess, name in (
-        ((shown.sum(axis=0, keepdims=True) - shown) / (MOST - 1), "mean"),  # Of the others.
-        (shown.mean(axis=(2, 3), keepdims=True), "colour"),
-    ):
-        errors = ((shown - guess) ** 2).mean(axis=(1, 2, 3))
-        expected = (-10 * np.log10(errors)).mean()
-        found = finished.value("none", "patch_solve")[f"baseline_{name}_psnr"]
-        assert found == pytest.approx(expected, abs=1e-3)
 
 
 def test_a_masked_picture_is_split_into_what_was_masked_and_what_was_not(finished):
