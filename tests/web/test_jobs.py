@@ -256,7 +256,7 @@ def test_cancelled_jobs_hold_nobodys_picture_while_another_runs():
 @pytest.mark.parametrize("key", ["trained-mjp", "trained-plain"])
 def test_the_trained_models_are_attacked_where_closed_forms_are_determined(server, key):
     public = server.holds.models[key]
-    assert public.grid.num_patches < public.patch_matrix().shape[0]
+    assert public.grid.num_patches < public.surface.width
     result = server.ended(server.start(model=key)["id"])["result"]
     assert result["level"] == "recovered"
     defended = server.ended(server.start(model=key, defence="mjp=0.09")["id"])["result"]
