@@ -12,8 +12,7 @@ from mjp.cli import main
 from mjp.data.source import FolderSource
 from mjp.evaluate.confidence import subset_classes
 from mjp.evaluate.evaluation import Evaluation
-from mjp.models.facts import imagenet_synsets
-from mjp.models.subject import Subject
+from mjp.models.subject import Subject, imagenet_synsets
 from tests.data.pictures import encoded, write_folder
 from tests.evaluate.subjects import records, save, tiny
 from tests.train.running import finish, torchrun

@@ -5,7 +5,7 @@ from timm.data import ImageNetInfo
 
 from mjp.core.errors import DataError
 from mjp.evaluate.confidence import subset_classes
-from mjp.models.facts import class_outputs, imagenet_synsets, is_imagenet
+from mjp.models.subject import class_outputs, imagenet_synsets, is_imagenet
 
 
 class Model:

@@ -17,8 +17,8 @@ import mjp
 from mjp.core.errors import CheckpointError, ConfigError
 from mjp.models.backbone import MJPBackbone
 from mjp.models.checkpoint import FOLDER, pretrained_names
-from mjp.models.facts import fingerprint
 from mjp.models.opening import ModelName, open_model, open_models
+from mjp.models.subject import fingerprint
 from tests.models.kinds import TINY
 
 ARGUMENTS = {"img_size": 32, "patch_size": 8, "depth": 1, "embed_dim": 24, "num_heads": 3}

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from mjp.core.errors import ConfigError
 from mjp.data.decoding import View
 from mjp.data.embedded import photograph
-from mjp.models.facts import fingerprint
+from mjp.models.subject import fingerprint
 from mjp.privacy.audit import audit
 from mjp.privacy.public import PublicModel
 from mjp.web.config import ServeOptions

@@ -23,8 +23,7 @@ from mjp.evaluate.config import EvalAccuracyOptions
 from mjp.evaluate.evaluation import Evaluation, Progress, Rows, finish
 from mjp.evaluate.tables import EVALUATION
 from mjp.jigsaw import JigsawPlan, sample_plan
-from mjp.models.facts import class_outputs
-from mjp.models.subject import Subject
+from mjp.models.subject import Subject, class_outputs
 
 JIGSAW_VALUES = ("accuracy", "consistency", "diff_norm")
 """What is measured of every jigsaw, in order; all but Diff. Norm. are shares."""

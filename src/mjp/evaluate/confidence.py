@@ -22,8 +22,7 @@ from mjp.data.source import Source, of_classes
 from mjp.evaluate.config import EvalNaturalOptions, EvalOutliersOptions
 from mjp.evaluate.evaluation import Evaluation, Progress, Rows, finish
 from mjp.evaluate.tables import FOOLING, UNKNOWN
-from mjp.models.facts import class_outputs, imagenet_synsets
-from mjp.models.subject import Subject
+from mjp.models.subject import Subject, class_outputs, imagenet_synsets
 
 Subset = Literal["imagenet_a", "imagenet_o"]
 INTERVAL_RESAMPLES = 500

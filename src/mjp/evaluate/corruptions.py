@@ -28,8 +28,7 @@ from mjp.data.source import FolderSource, Source
 from mjp.evaluate.config import EvalCorruptionsOptions
 from mjp.evaluate.evaluation import Evaluation, Progress, finish
 from mjp.evaluate.tables import CORRUPTED
-from mjp.models.facts import class_outputs
-from mjp.models.subject import Subject, by_view
+from mjp.models.subject import Subject, by_view, class_outputs
 
 CLEAN = "clean"
 """Stands for no corruption."""

@@ -21,8 +21,8 @@ from mjp.evaluate.config import ProbePositionsOptions
 from mjp.evaluate.evaluation import finish
 from mjp.evaluate.tables import PROBED_POSITIONS
 from mjp.jigsaw import PatchGrid
-from mjp.models.facts import model_facts
 from mjp.models.opening import open_models
+from mjp.models.subject import model_facts
 from mjp.models.surface import position_embeddings
 
 Projection = Literal["pca", "umap"]

@@ -29,8 +29,7 @@ from mjp.core.errors import ConfigError, UnsupportedModelError
 from mjp.jigsaw import JigsawPlan
 from mjp.models.backbone import MJPBackbone, check_images
 from mjp.models.config import MJPConfig
-from mjp.models.resnet import MJPResNet, use_small_stem
-from mjp.models.swin import MJPSwinTransformer
+from mjp.models.hierarchical import MJPResNet, MJPSwinTransformer, use_small_stem
 from mjp.models.vit import MJPVisionTransformer, MJPVisionTransformerDistilled
 from mjp.models.weights import PREFIX, fit_to_model
 

@@ -16,7 +16,7 @@ from mjp.core.errors import ConfigError, MjpError
 from mjp.core.records import Record, Scalar
 from mjp.core.run import Run
 from mjp.core.team import Team
-from mjp.models.facts import digest_of, model_facts
+from mjp.models.subject import digest_of, model_facts
 from mjp.privacy.attacks import ATTACKS
 from mjp.privacy.clients import Clients, Piece, attack_step, client_step
 from mjp.privacy.defences import Defence, parse_defence

@@ -25,8 +25,8 @@ from mjp.data.embedded import PHOTOGRAPHS, photograph
 from mjp.data.feed import worker_count
 from mjp.data.opening import open_images
 from mjp.data.source import Sample, Source, Subset, drawn, pictures_under
-from mjp.models.facts import class_outputs, fingerprint
 from mjp.models.opening import open_models
+from mjp.models.subject import class_outputs, fingerprint
 from mjp.models.surface import SurfaceNames
 from mjp.privacy import tables
 from mjp.privacy.attacks import attack

@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 from torch import nn
 
 from mjp.core.seeds import seed_for
-from mjp.models.facts import architecture_of
 from mjp.models.opening import ModelName, open_model, open_models
+from mjp.models.subject import architecture_of
 from mjp.privacy.config import DEFAULT_SIZE
 from mjp.privacy.public import PublicModel
 

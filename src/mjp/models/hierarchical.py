@@ -1,10 +1,11 @@
-"""The Swin family of timm: jigsaw on the input; absolute positions only where switched on."""
+"""Swin and ResNet: the jigsaw moves pixels; absolute positions only where a Swin is given them."""
 
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import torch
+from timm.models.resnet import ResNet
 from timm.models.swin_transformer import SwinTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
@@ -90,3 +91,40 @@ class MJPSwinTransformer(PositionTables, SwinTransformer):
             masked = plan.grid.mask_on(fine, plan.masked)
             table = torch.where(masked[:, :, None], self.unknown_position, table)
         return x + table.reshape(-1, fine.rows, fine.cols, x.shape[-1])
+
+
+class MJPResNet(MJPBackbone, ResNet):
+    """timm's ResNet with the jigsaw."""
+
+    timm_class = ResNet
+    timm_modules = ("resnet",)
+    family = "ResNet"
+    num_feature_maps = 5
+
+    def _prepare_positions(self) -> None:
+        config = self.mjp_config
+        if config.absolute_positions == "added" or config.positions in ("none", "indexed"):
+            raise ConfigError(
+                "a ResNet has no position embeddings to add, remove or index; only ratio, shape, "
+                "pixels and jigsaw_patch act on it"
+            )
+
+    def timm_arguments(self) -> dict[str, Any]:
+        stem = self.conv1 if isinstance(self.conv1, nn.Conv2d) else self.conv1[0]
+        return {
+            "in_chans": stem.in_channels,
+            "num_classes": self.num_classes,
+            "global_pool": self.global_pool.pool_type,
+            "drop_rate": self.drop_rate,
+        }
+
+
+def use_small_stem(model: ResNet) -> None:
+    """Makes a ResNet halve its images once before the first stage, by a 3x3 convolution alone."""
+    first = next(model.conv1.parameters())
+    stem = nn.Conv2d(model.in_chans, model.bn1.num_features, 3, stride=2, padding=1, bias=False)
+    model.conv1 = stem.to(first.device, first.dtype)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+    model.maxpool = nn.Identity()
+    for feature in model.feature_info[1:]:  # The first is the stem's own, before pooling.
+        feature["reduction"] //= 2
