@@ -61,9 +61,7 @@ class MJPBackbone(TimmModel):
     def _adopt(self, config: MJPConfig) -> None:
         """Checks the configuration against the backbone and adds what it asks for."""
         if not isinstance(config, MJPConfig):
-            raise ConfigError(
-                f"config must be an MJPConfig, such as mjp.VARIANTS['J']; got {config!r}"
-            )
+            raise ConfigError(f"config must be an MJPConfig, such as VARIANTS['J']; got {config!r}")
         if config.first_block == "bare" and not hasattr(self, "blocks"):
             raise ConfigError("first_block='bare' is for ViT, whose blocks are all alike")
         self.mjp_config = config
@@ -178,20 +176,14 @@ class MJPBackbone(TimmModel):
                 stacklevel=2,
             )
             return None
+        pixels = self.patch_shape() if config.pixels == "shuffle" else None
+        generator = torch.Generator(images.device).manual_seed(seed)
         return sample_plan(
-            grid,
-            batch=images.shape[0],
-            ratio=config.ratio,
-            generator=torch.Generator(images.device).manual_seed(seed),
-            shape=config.shape,
-            pixels=self.patch_shape() if config.pixels == "shuffle" else None,
+            grid, len(images), config.ratio, generator, shape=config.shape, pixels=pixels
         )
 
     def localization_loss(self, plan: JigsawPlan | None) -> Float[Tensor, ""]:
-        """DAL over each image's unmasked positions, over all without a plan; zero if none is asked.
-
-        So one training loop serves every variant.
-        """
+        """DAL over each image's unmasked positions, all without a plan; 0 where not asked for."""
         # A zero that depends on the unknown embedding, which a batch without a plan leaves out:
         # DistributedDataParallel waits for every parameter's gradient.
         unknown = self.unknown_position
@@ -325,10 +317,9 @@ def check_plan(plan: object, args: tuple[Any, ...] = ()) -> None:
 
 
 class PatchProjection(nn.Conv2d):
-    """A convolution whose stride is its kernel, computed as one product over whole patches.
+    """A convolution whose stride is its kernel, as one product: the same sums in another order.
 
-    The same sums in another order, and many times as fast on a GPU as timm's strided convolution:
-    for training, where bit-equality with timm is not asked for.
+    Many times as fast on a GPU, for training, where bit-equality with timm is not asked for.
     """
 
     def forward(

@@ -22,19 +22,11 @@ from torch import Tensor, nn
 from mjp.core.configuration import check_choice
 from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
 from mjp.jigsaw.grid import pair_of_sides
+from mjp.models import weights
 from mjp.models.backbone import MJPBackbone
 from mjp.models.config import MJPConfig
 from mjp.models.factory import build
 from mjp.models.vit import PrefixBlock
-from mjp.models.weights import (
-    CONFIG_NAME,
-    PREFIX,
-    WEIGHTS_NAME,
-    Head,
-    load_strictly,
-    read_config,
-    read_state,
-)
 
 # Attributes that do not change what a model computes in evaluation, but for rounding.
 _NOT_ARCHITECTURE = {"training", "grad_checkpointing", "distilled_training", "drop_prob", "p"}
@@ -74,9 +66,9 @@ def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") ->
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
-        save_file(tensors, unfinished / WEIGHTS_NAME, metadata={"format": "pt"})
-        save_config_for_hf(model, unfinished / CONFIG_NAME, notes, arguments)
-        for name in (WEIGHTS_NAME, CONFIG_NAME):
+        save_file(tensors, unfinished / weights.WEIGHTS_NAME, metadata={"format": "pt"})
+        save_config_for_hf(model, unfinished / weights.CONFIG_NAME, notes, arguments)
+        for name in (weights.WEIGHTS_NAME, weights.CONFIG_NAME):
             with (unfinished / name).open("rb") as file:
                 os.fsync(file.fileno())
             (unfinished / name).replace(folder / name)
@@ -86,7 +78,7 @@ def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") ->
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
+def load(path: str | Path, *, head: weights.Head = "load", **arguments: Any) -> Any:
     """Reads a model that `mjp.save` wrote, in the precision that it had.
 
     Arguments override what was saved, as for `mjp.create_model`: with another num_classes,
@@ -99,22 +91,24 @@ def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
             f"'local-dir:{path}', pretrained=True, features_only=True)"
         )
     folder = Path(path)
-    content = read_config(folder)
+    content = weights.read_config(folder)
     architecture = content["architecture"]
-    if not architecture.startswith(PREFIX):
+    if not architecture.startswith(weights.PREFIX):
         raise CheckpointError(f"{folder} is of {architecture!r}, which is no model of mjp")
     img_size = arguments.pop("img_size", None)
     try:
         saved = {**content["model_args"], **arguments}
         described = {**content["pretrained_cfg"], "architecture": architecture}
         config = MJPConfig.from_dict(saved.pop("mjp"))
-        model = build(architecture.removeprefix(PREFIX), config, pretrained_cfg=described, **saved)
+        model = build(
+            architecture.removeprefix(weights.PREFIX), config, pretrained_cfg=described, **saved
+        )
     except (KeyError, AttributeError, TypeError, AssertionError) as error:
         raise CheckpointError(
-            f"{folder / CONFIG_NAME} is not the configuration of a {architecture} ({error!r})"
+            f"{folder}/config.json is not the configuration of a {architecture} ({error!r})"
         ) from error
-    state = read_state(folder)
-    load_strictly(model, state, folder, head)
+    state = weights.read_state(folder)
+    weights.load_strictly(model, state, folder, head)
     if "stored_precision" not in content:
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             if name in state:
@@ -127,9 +121,7 @@ def load(path: str | Path, *, head: Head = "load", **arguments: Any) -> Any:
 
 
 def _halved(name: str, tensor: Tensor) -> Tensor:
-    if not tensor.is_floating_point():
-        return tensor
-    half = tensor.half()
+    half = tensor.half() if tensor.is_floating_point() else tensor
     if not torch.equal(half.isfinite(), tensor.isfinite()):
         raise CheckpointError(
             f"{name} has values up to {tensor.abs().max():.3g}, too large for half precision; "
@@ -152,7 +144,9 @@ def _describe(model: MJPBackbone) -> dict[str, Any]:
     try:
         for _ in range(3):  # Again, because one argument may change the default of another.
             with torch.device("meta"):
-                twin = build(architecture.removeprefix(PREFIX), model.mjp_config, **arguments)
+                twin = build(
+                    architecture.removeprefix(weights.PREFIX), model.mjp_config, **arguments
+                )
             built = twin.timm_arguments()
             changed = {name: value for name, value in live.items() if value != built.get(name)}
             if not changed:
@@ -194,7 +188,7 @@ def _signature(model: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
     return parts, settings
 
 
-def pretrained(name: str, *, head: Head = "load", **arguments: Any) -> Any:
+def pretrained(name: str, *, head: weights.Head = "load", **arguments: Any) -> Any:
     """A small trained model of the package, in evaluation mode; arguments are those of `mjp.load`.
 
     `mini-imagenet-plain` and `mini-imagenet-mjp`: ViTs of four blocks without and with MJP, for 100
@@ -205,7 +199,7 @@ def pretrained(name: str, *, head: Head = "load", **arguments: Any) -> Any:
 
 def pretrained_names() -> list[str]:
     """The models of the package."""
-    return sorted(path.parent.name for path in FOLDER.glob(f"*/{CONFIG_NAME}"))
+    return sorted(path.parent.name for path in FOLDER.glob(f"*/{weights.CONFIG_NAME}"))
 
 
 def pretrained_folder(name: str) -> Path:

@@ -11,17 +11,8 @@ from typing import Any
 
 import timm
 import torch
+from timm import models as timm_models
 from timm.layers import Format
-from timm.models import (
-    build_model_with_cfg,
-    is_model,
-    is_model_in_modules,
-    list_models,
-    model_entrypoint,
-    parse_model_name,
-    register_model,
-    split_model_name_tag,
-)
 from timm.models._features import FeatureGetterNet
 from torch import Tensor, nn
 
@@ -76,7 +67,7 @@ def create_model(
             timm's, `small_stem=True`, for a ResNet on images of about 64 pixels: it begins with one
             3x3 convolution of stride 2 and does not pool after it.
     """
-    source, rest = parse_model_name(name)
+    source, rest = timm_models.parse_model_name(name)
     if source:
         model = timm.create_model(name, pretrained=pretrained, **arguments)
         if not isinstance(model, MJPBackbone):
@@ -84,7 +75,7 @@ def create_model(
         if config not in (None, model.mjp_config):
             raise ConfigError(f"{name} has a configuration of its own: {model.mjp_config}")
         return model
-    architecture, tag = split_model_name_tag(rest.removeprefix(PREFIX))
+    architecture, tag = timm_models.split_model_name_tag(rest.removeprefix(PREFIX))
     arguments = {key: value for key, value in arguments.items() if value is not None}
     if pretrained and arguments.get("small_stem"):
         raise ConfigError("no weights of timm's fit small_stem; leave it or pretrained out")
@@ -113,7 +104,7 @@ def build(architecture: str, config: MJPConfig, pretrained: bool = False, **argu
 
     def construct(small_stem: bool = False, **timm_arguments: Any) -> MJPBackbone:
         # The entry itself, not timm.create_model: that would also load files named in arguments.
-        plain = model_entrypoint(architecture)(pretrained=False, **timm_arguments)
+        plain = timm_models.model_entrypoint(architecture)(pretrained=False, **timm_arguments)
         if small_stem:
             use_small_stem(plain)
         model = wrap(plain, config)
@@ -122,7 +113,7 @@ def build(architecture: str, config: MJPConfig, pretrained: bool = False, **argu
         model.mjp_arguments = recorded
         return model
 
-    return build_model_with_cfg(
+    return timm_models.build_model_with_cfg(
         construct,
         PREFIX + architecture,
         pretrained,
@@ -162,9 +153,9 @@ class MJPFeatures(FeatureGetterNet):
 
 def check_supported(architecture: str) -> type[MJPBackbone]:
     """The adapter of an architecture of timm's; an error where there is none."""
-    if is_model(architecture):
+    if timm_models.is_model(architecture):
         for adapter in ADAPTERS:
-            if is_model_in_modules(architecture, adapter.timm_modules):
+            if timm_models.is_model_in_modules(architecture, adapter.timm_modules):
                 return adapter
         raise UnsupportedModelError(f"mjp has no adapter for {architecture}; {SUPPORTED}")
     close = difflib.get_close_matches(architecture, supported_architectures(), n=3)
@@ -174,7 +165,7 @@ def check_supported(architecture: str) -> type[MJPBackbone]:
 
 def supported_architectures() -> list[str]:
     """The names of all timm architectures that have an adapter."""
-    return [name for module in TIMM_MODULES for name in list_models(module=module)]
+    return [name for module in TIMM_MODULES for name in timm_models.list_models(module=module)]
 
 
 def _register(architecture: str, configs: Any) -> None:
@@ -194,11 +185,10 @@ def _register(architecture: str, configs: Any) -> None:
         return build(architecture, config, pretrained, **arguments)
 
     entry.__name__ = entry.__qualname__ = name
-    entry.__doc__ = f"{architecture} with Masked Jigsaw Puzzle position embeddings."
-    register_model(entry)
+    timm_models.register_model(entry)
 
 
 for _module in TIMM_MODULES:
     _configs = import_module(f"timm.models.{_module}").default_cfgs
-    for _architecture in list_models(module=_module):
+    for _architecture in timm_models.list_models(module=_module):
         _register(_architecture, _configs.get(_architecture))

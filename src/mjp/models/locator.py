@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from mjp.jigsaw import PatchGrid
 from mjp.models.config import Localization
 
+Places = Float[Tensor, "patches 2"]
+Share = Float[Tensor, " patches"]
+
 
 class Locator(nn.Module):
     """Predicts row and column of each position from its embedding alone.
@@ -34,12 +37,7 @@ class Locator(nn.Module):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
 
-    def forward(
-        self,
-        table: Float[Tensor, "patches dim"],
-        target: Float[Tensor, "patches 2"],
-        share: Float[Tensor, " patches"],
-    ) -> Float[Tensor, "patches 2"]:
+    def forward(self, table: Float[Tensor, "patches dim"], target: Places, share: Share) -> Places:
         # bf16 resolves coordinates near 13 to a sixteenth only, so autocast stays out of here.
         with torch.autocast(table.device.type, enabled=False):
             if self.kind == "pca":
@@ -49,7 +47,7 @@ class Locator(nn.Module):
 
 def known_share(
     masked: Bool[Tensor, "batch patches"] | None, grid: PatchGrid, like: Tensor
-) -> Float[Tensor, " patches"]:
+) -> Share:
     """How much each position counts: equally among an image's unmasked ones, images equally."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     if masked is None:
@@ -60,11 +58,7 @@ def known_share(
     return share.sum(dim=0) / max(1, masked.shape[0])
 
 
-def localization_loss(
-    predicted: Float[Tensor, "patches 2"],
-    target: Float[Tensor, "patches 2"],
-    share: Float[Tensor, " patches"],
-) -> Float[Tensor, ""]:
+def localization_loss(predicted: Places, target: Places, share: Share) -> Float[Tensor, ""]:
     """Mean L1 distance between predicted and true coordinates, each position by its share."""
     # |row error| + |column error|; the reference code takes the mean of the two, half of it.
     distance = (predicted - target).abs().sum(dim=1)
@@ -86,10 +80,8 @@ class LossTerms:
 
 
 def principal_projection(
-    table: Float[Tensor, "patches dim"],
-    target: Float[Tensor, "patches 2"],
-    share: Float[Tensor, " patches"],
-) -> Float[Tensor, "patches 2"]:
+    table: Float[Tensor, "patches dim"], target: Places, share: Share
+) -> Places:
     """Projects the table on its two leading principal directions, around the grid's centre.
 
     Each direction is given to the coordinate it agrees with and turned to grow with it. Their

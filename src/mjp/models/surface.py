@@ -58,8 +58,8 @@ def find_surface(
 ) -> Surface:
     """The surface of a model for images of this size; an error that says what to name."""
     names = names or SurfaceNames()
-    name, layer = _patch_embedding(model, names.patch_embedding)
-    patch, width = _shape_of(model, name, layer)
+    name, layer, patch = _patch_embedding(model, names.patch_embedding)
+    width = len(layer.weight)
     grid = PatchGrid.of(*size, patch)
     embed: Any = getattr(model, "patch_embed", None)
     own = PatchGrid(*(getattr(embed, "grid_size", None) or (grid.rows, grid.cols)))
@@ -91,7 +91,10 @@ def _named(name: str, parts: Mapping[str, Any], what: str) -> Any:
     return parts[name]
 
 
-def _patch_embedding(model: nn.Module, name: str) -> tuple[str, nn.Conv2d | nn.Linear]:
+def _patch_embedding(
+    model: nn.Module, name: str
+) -> tuple[str, nn.Conv2d | nn.Linear, tuple[int, int]]:
+    """The layer that turns patches into tokens, by its name, and height and width of a patch."""
     kinds = (nn.Conv2d, nn.Linear)
     layers = {key: one for key, one in model.named_modules() if isinstance(one, kinds)}
     if name == "auto":
@@ -103,13 +106,7 @@ def _patch_embedding(model: nn.Module, name: str) -> tuple[str, nn.Conv2d | nn.L
                 "convolution does not cut the image into patches; name a layer with "
                 "--patch-embedding"
             )
-    return name, _named(name, layers, "convolution or linear layer")
-
-
-def _shape_of(
-    model: nn.Module, name: str, layer: nn.Conv2d | nn.Linear
-) -> tuple[tuple[int, int], int]:
-    """Height and width of a patch, and the width of a token."""
+    layer = _named(name, layers, "convolution or linear layer")
     if isinstance(layer, nn.Conv2d):
         plain = layer.kernel_size == layer.stride and layer.groups == 1
         if not plain or layer.in_channels != 3 or set(layer.padding) - {0}:
@@ -117,14 +114,14 @@ def _shape_of(
                 f"{name} does not cut images of three channels into patches side by side: {layer}"
             )
         high, wide = layer.kernel_size
-        return (high, wide), layer.out_channels
+        return name, layer, (high, wide)
     square = round((layer.in_features / 3) ** 0.5)
     high, wide = to_2tuple(getattr(model, "patch_size", None) or square)
     if 3 * high * wide != layer.in_features:
         raise ConfigError(
             f"{name} takes {layer.in_features} values, which is no square patch of three channels"
         )
-    return (int(high), int(wide)), layer.out_features
+    return name, layer, (int(high), int(wide))
 
 
 def _positions(model: nn.Module, name: str, grid: PatchGrid, width: int) -> tuple[str | None, int]:

@@ -104,13 +104,7 @@ class _ViTPositions(PositionTables):
             return state
         return checkpoint_filter_fn(state, self, adapt_layer_scale=True)
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch chan height width"],
-        *args: Any,
-        plan: JigsawPlan | None = None,
-        **kwargs: Any,
-    ) -> Any:
+    def forward(self, x: Tensor, *args: Any, plan: JigsawPlan | None = None, **more: Any) -> Any:
         """timm's forward pass; with a plan, of the jigsaw with its unknown positions.
 
         Hooks on the blocks see tokens where they were, not where the plan puts them, whenever
@@ -119,13 +113,13 @@ class _ViTPositions(PositionTables):
         check_images(x)
         check_plan(plan, args)
         if plan is None:
-            return self.timm_class.forward(self, x, *args, **kwargs)
+            return self.timm_class.forward(self, x, *args, **more)
         # Attention is permutation equivariant: where no token knows its place, moving the masked
         # tokens among each other changes neither logits nor any gradient, so it is left out. It
         # is not where the caller reads the order of the tokens or masks their attention.
         unseen = self.mjp_config.positions in ("unknown", "none") and self.global_pool != ""
-        model, x = self.prepare(x, plan, move=bool(args or kwargs) or not unseen)
-        return self.forward_head(self.timm_class.forward_features(model, x, *args, **kwargs))
+        model, x = self.prepare(x, plan, move=bool(args or more) or not unseen)
+        return self.forward_head(self.timm_class.forward_features(model, x, *args, **more))
 
     def prepare(
         self, images: Tensor, plan: JigsawPlan | None, move: bool = True

@@ -142,10 +142,9 @@ def load_strictly(model: Any, state: Mapping[str, Tensor], path: Path, head: Hea
 
 def head_fits(model: MJPBackbone, state: Mapping[str, Tensor]) -> bool:
     """Whether the classifier among these tensors is for as many classes as the model's."""
-    heads = {name: t for name, t in model.state_dict().items() if name.startswith(_heads(model))}
-    return all(
-        name in state and state[name].shape == tensor.shape for name, tensor in heads.items()
-    )
+    own, heads = model.state_dict(), _heads(model)
+    names = [name for name in own if name.startswith(heads)]
+    return all(name in state and state[name].shape == own[name].shape for name in names)
 
 
 def _heads(model: Any) -> tuple[str, ...]:
