@@ -17,11 +17,12 @@ from mjp.study import StudyOptions, jobs_of, read_study
 from tests.data.pictures import write_folder
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+PAGES = {path: path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
+README = PAGES[ROOT / "README.md"]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language: str, text: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 def test_the_python_block_of_the_readme_runs():
@@ -32,7 +33,7 @@ def test_the_python_block_of_the_readme_runs():
         "criterion": torch.nn.CrossEntropyLoss(),
         "generator": torch.Generator().manual_seed(0),
     }
-    (block,) = blocks("python")
+    (block,) = blocks("python", README)
     exec(compile(block, "README.md", "exec"), given)
     given["loss"].backward()
     assert torch.isfinite(given["loss"])
@@ -43,13 +44,13 @@ SERVED = ("web",)
 
 
 def pages_with_python() -> list[str]:
-    pages = sorted((ROOT / "docs").glob("*.md"))
-    return [one.stem for one in pages if "```python" in one.read_text() and one.stem not in SERVED]
+    pages = {path.stem for path, text in PAGES.items() if "```python" in text}
+    return sorted(pages - {"README", *SERVED})
 
 
 def test_the_data_of_our_study_are_packed_as_its_page_says(tmp_path):
     text = (ROOT / "studies" / "paper" / "README.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    (block,) = blocks("python", text)
     given: dict = {}
     exec(compile(block, "README.md", "exec"), given)
     write_folder(tmp_path / "pictures", 6)
@@ -62,9 +63,8 @@ def test_the_data_of_our_study_are_packed_as_its_page_says(tmp_path):
 @pytest.mark.parametrize("page", pages_with_python())
 def test_the_python_blocks_of_the_documentation_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / f"{page}.md").read_text()
     given: dict = {}
-    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+    for block in blocks("python", PAGES[ROOT / "docs" / f"{page}.md"]):
         exec(compile(block, f"{page}.md", "exec"), given)
     if page == "audit":
         assert given["result"].applies
@@ -79,8 +79,8 @@ def test_the_python_blocks_of_the_documentation_run(page, tmp_path, monkeypatch)
 
 
 def test_the_documentation_has_the_pages_it_promises():
-    contents = (ROOT / "docs" / "README.md").read_text()
-    for path in sorted((ROOT / "docs").glob("*.md")):
+    contents = PAGES[ROOT / "docs" / "README.md"]
+    for path in PAGES:
         if path.name != "README.md":
             assert f"({path.name})" in contents
             assert f"(docs/{path.name})" in README
@@ -88,7 +88,7 @@ def test_the_documentation_has_the_pages_it_promises():
 
 
 def test_the_api_page_names_every_public_name():
-    text = (ROOT / "docs" / "api.md").read_text()
+    text = PAGES[ROOT / "docs" / "api.md"]
     missing = [name for name in mjp.__all__ if not re.search(rf"\b{name}\b", text)]
     assert missing == []
 
@@ -99,27 +99,15 @@ def test_the_make_targets_it_names_exist():
     assert {"demo", "test", "lint", "bench"} <= named <= targets
 
 
-def test_the_flags_it_names_exist():
-    kinds = {verb.name: verb.options for verb in verbs()}
-    pages = (ROOT / "docs").glob("*.md")
-    text = README + "".join(page.read_text() for page in pages)
-    for command in re.findall(r"`mjp (bench [^`]*)`", text):
-        _, bench, *flags = shlex.split(command)
-        for flag in flags:
-            if flag.startswith("--"):
-                assert flag[2:] in kinds[f"bench {bench}"].__dataclass_fields__
-
-
 def commands() -> list[str]:
     """Every line of a shell block of README and docs, and every `mjp train …` in their text."""
     found = []
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        text = path.read_text()
-        for block in re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL):
+    for text in PAGES.values():
+        for block in blocks("sh", text):
             lines = [line.partition("#")[0] for line in block.splitlines()]
             found += [part.strip() for line in lines for part in line.split("&&")]
         found += re.findall(
-            r"`(mjp (?:train|check|eval|probe|audit|report|demo|serve|study) [^`…]*)`", text
+            r"`(mjp (?:train|check|eval|probe|audit|report|demo|serve|study|bench) [^`…]*)`", text
         )
     lines = {line for line in found if "mjp" in line and "…" not in line}
     return sorted(line for line in lines if not line.startswith("python "))
@@ -129,29 +117,24 @@ def commands() -> list[str]:
 def test_the_commands_it_shows_can_be_parsed(command):
     words = shlex.split(command)
     arguments = words[words.index("mjp") + 1 :]
-    if "RECIPE" in arguments or "--resume" in arguments:
+    if {"RECIPE", "NAME", "--resume"} & {*arguments}:
         pytest.skip("needs a run, or names no recipe in particular")
     parsed = parse(arguments, verbs())[1]
     if isinstance(parsed, StudyOptions):
         assert jobs_of(read_study(str(ROOT / parsed.name if "/" in parsed.name else parsed.name)))
 
 
-def links() -> list[Path]:
-    """Every file that README and docs link to."""
-    found = []
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        names = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
-        found += [page.parent / name for name in names]
-    return found
-
-
-@pytest.mark.parametrize("path", links(), ids=lambda path: path.name)
-def test_the_files_it_links_exist(path):
-    assert path.is_file()
+def test_the_files_it_links_exist():
+    links = {
+        page.parent / name
+        for page, text in PAGES.items()
+        for name in re.findall(r"\]\(([^)#:]+)\)", text)
+    }
+    assert [link for link in links if not link.is_file()] == []
 
 
 def test_the_study_that_the_documentation_shows_can_be_read(tmp_path):
-    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/training.md").read_text(), re.DOTALL)
+    (text,) = blocks("toml", PAGES[ROOT / "docs" / "training.md"])
     (tmp_path / "study.toml").write_text(text)
     jobs = jobs_of(read_study(str(tmp_path / "study.toml")))
     assert [job.run for job in jobs if job.part == "train"] == [

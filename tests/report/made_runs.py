@@ -1,7 +1,5 @@
 """Folders as the verbs leave them, made up: small, complete, and without any model."""
 
-import json
-
 from PIL import Image
 
 from mjp.core.records import Record, append_records
@@ -56,35 +54,34 @@ def evaluation(folder, models=("A", "J"), data="digits (val)", weights=None, **m
 
 def robustness(folder, label="A"):
     facts = {"model": label, "data": "made", "weights": "w", "imagenet": False}
-    values = interval("error", 55.5) | {"relative_to_alexnet": None}
-    values |= {f"error_{severity}": 10.0 * severity for severity in range(1, 6)}
+    fog = interval("error", 55.5) | {"relative_to_alexnet": None}
+    fog |= {f"error_{severity}": 10.0 * severity for severity in range(1, 6)}
     natural = interval("accuracy", 20.5) | interval("aurra", 25.5)
     natural |= interval("calibration_error", 11.5) | {"images": 7500}
     odd = interval("aupr", 20.5) | interval("auroc", 60.5) | interval("fpr95", 80.5)
-    return write(
-        folder,
-        [
-            Record("eval corruption", {**facts, "corruption": "fog"}, values),
-            Record("eval corruption summary", facts, {"clean_error": 30.5, "mean_error": 55.5}),
-            Record("eval imagenet-a", facts, natural),
-            Record("eval imagenet-o", facts, odd | {"outliers": 2000, "inliers": 9000}),
-        ],
-    )
+    records = [
+        Record("eval corruption", {**facts, "corruption": "fog"}, fog),
+        Record("eval corruption summary", facts, {"clean_error": 30.5, "mean_error": 55.5}),
+        Record("eval imagenet-a", facts, natural),
+        Record("eval imagenet-o", facts, odd | {"outliers": 2000, "inliers": 9000}),
+    ]
+    return write(folder, records)
 
 
 def probe(folder, label="A"):
     facts = {"model": label, "rows": 6, "cols": 4, "dim": 32, "weights": f"w{label}"}
     values = {"mae_1d": 3.125, "mae_1d_std": 0.25, "mae_2d": 0.5, "mae_2d_std": 0.125}
-    values |= {"mae_row": 0.375, "mae_col": 0.625}
-    values |= {"mae_1d_of_the_middle": 6.0, "mae_2d_of_the_middle": 1.25, "effective_rank": 12.5}
-    write(folder, [Record("probe positions", facts, values)])
+    values |= {"mae_row": 0.375, "mae_col": 0.625, "effective_rank": 12.5}
+    values |= {"mae_1d_of_the_middle": 6.0, "mae_2d_of_the_middle": 1.25}
+    attention = {"model": label, "image": "cat", "weights": f"w{label}"}
+    seen = {"heads": 3, "attention_on_patches": 0.875}
+    write(
+        folder,
+        [Record("probe positions", facts, values), Record("probe attention", attention, seen)],
+    )
     plain = '<svg xmlns="http://www.w3.org/2000/svg" width="90" height="40"><rect width="9"/></svg>'
     (folder / "pca-2d.svg").write_text(plain)
-    attention = {"model": label, "image": "cat", "weights": f"w{label}"}
-    values = {"heads": 3, "attention_on_patches": 0.875}
-    write(folder, [Record("probe attention", attention, values)])
     Image.new("RGB", (60, 30), "navy").save(folder / "attention.png")
-    return folder
 
 
 def audit(folder, label="A"):
@@ -117,12 +114,6 @@ def everything(folder):
     """One of each."""
     training(folder / "train" / "A", ratio=0.0)
     training(folder / "train" / "J")
-    evaluation(folder / "eval")
-    robustness(folder / "robust")
-    probe(folder / "probe")
-    audit(folder / "audit")
+    for make in (evaluation, robustness, probe, audit):
+        make(folder / make.__name__)
     return folder
-
-
-def lines(folder):
-    return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]

@@ -146,7 +146,7 @@ def test_of_two_measurements_of_the_same_the_later_counts(tmp_path):
     folder = made.evaluation(tmp_path / "eval")
     made.evaluation(folder)
     (found,) = find_folders([folder])
-    assert len(found.entries) == found.replaced == len(made.lines(folder)) // 2
+    assert len(found.entries) == found.replaced == len(read_records(folder)) // 2
     assert min(entry.line for entry in found.entries) > len(found.entries)
     page = page_of(tmp_path, folder)
     assert f"{found.replaced} replaced by later ones" in page
