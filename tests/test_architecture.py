@@ -24,9 +24,11 @@ def test_imports_go_down_only():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_importing_mjp_loads_nothing_heavy_and_draws_nothing():
+def test_importing_mjp_and_its_plug_ins_loads_nothing_heavy_and_draws_nothing():
     script = (
         "import sys, mjp\n"
+        "from mjp.catalog import sections, tasks, verbs\n"
+        "assert verbs() and sections() and tasks()\n"
         "heavy = {'torch', 'timm', 'numpy', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "import pkgutil\n"

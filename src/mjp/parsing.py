@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from inspect import getdoc
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args
 
@@ -44,6 +45,9 @@ def parse(arguments: list[str], known: Sequence[Verb]) -> tuple[Verb, Any]:
                 settings["default"] = _with_recipe(verb, arguments)
                 config = type(settings["default"].recipe)
             chosen = chosen[config]
+        others = [f"mjp {other.name}" for other in known if other.name.startswith(f"{word} ")]
+        if job and word not in groups:  # The first is what the bare word does.
+            settings["description"] = f"{getdoc(chosen)}\n\nOthers: {', '.join(others[1:])}."
         groups.setdefault(word, []).append(Annotated[chosen, subcommand(job or word, **settings)])
     choices = [
         jobs[0]
