@@ -182,5 +182,5 @@ def test_a_plan_of_another_grid_is_refused_and_an_empty_batch_costs_nothing():
 @pytest.mark.parametrize(("progress", "weight"), [(0.0, 0.01), (0.5, 0.0075), (1.0, 0.005)])
 def test_the_weight_falls_by_a_cosine_to_half(progress, weight):
     assert mjp.LocalizationWeight().at(progress) == pytest.approx(weight)
-    with pytest.raises(mjp.ConfigError, match="is a share of training"):
+    with pytest.raises(mjp.ConfigError, match="progress must be"):
         mjp.LocalizationWeight().at(progress + 1.5)

@@ -78,7 +78,7 @@ def time_step(options: Any, run: Run) -> Iterator[Measurement]:
     config = MJPConfig(ratio=options.ratio, probability=options.probability)
     weight, on_gpu = LocalizationWeight().start, run.device.type == "cuda"
 
-    def make_step(*, with_mjp: bool, shortened: bool = False) -> Work:
+    def make_step(with_mjp: bool, shortened: bool) -> Work:
         torch.manual_seed(options.seed)
         make = partial(create_model, config=config) if with_mjp else timm.create_model
         model: Any = make(options.model, num_classes=1000)
@@ -107,9 +107,9 @@ def time_step(options: Any, run: Run) -> Iterator[Measurement]:
 
     sides: list[Work] = []
     peaks = []
-    for with_mjp, shortened in ((False, False), (True, False), (True, True)):
+    for kind in ((False, False), (True, False), (True, True)):
         before = torch.cuda.memory_allocated(run.device) if on_gpu else 0
-        sides.append(make_step(with_mjp=with_mjp, shortened=shortened))
+        sides.append(make_step(*kind))
         seconds(sides[-1], WARM_UP)
         if on_gpu:
             torch.cuda.reset_peak_memory_stats(run.device)
@@ -147,16 +147,12 @@ def time_train(options: Any, run: Run) -> Iterator[Measurement]:
     """The step against its resident feed, and the worker feed against timm's loader."""
     check_count("images", options.images, 64)
     recipe = read_recipe(options.name)
+    precision = "bf16" if run.device.type == "cuda" else "fp32"
+    settings = {"batch": options.batch, "warmup_epochs": 0, "seed": options.seed}
+    settings |= {"compile": options.compile or recipe.run.compile, "precision": precision}
     recipe = replace(
         recipe,
-        run=replace(
-            recipe.run,
-            batch=options.batch,
-            warmup_epochs=0,
-            compile=options.compile or recipe.run.compile,
-            precision="bf16" if run.device.type == "cuda" else "fp32",
-            seed=options.seed,
-        ),
+        run=replace(recipe.run, **settings),
         data=replace(recipe.data, feed="resident", workers=options.workers),
         augment=recipe.augment if options.augment == "recipe" else AugmentSettings(repeats=1),
         mjp=replace(recipe.mjp, probability=1.0),
@@ -223,19 +219,11 @@ def _time_workers(options: Any, recipe: Any, run: Run) -> Measurement:
         finish = Finisher(settings, form, len(source.classes), batch, options.seed)
         how = (recipe.data, settings, form, Batching(batch), finish, options.seed, cpu)
         feed = WorkerFeed(source, source, *how)
-        theirs = create_loader(
-            create_dataset("", folder),
-            input_size=(3, *form.size),
-            batch_size=batch,
-            is_training=True,
-            re_prob=settings.erasing,
-            re_mode="pixel",
-            mean=form.mean,
-            std=form.std,
-            num_workers=feed.num_workers,
-            device=cpu,
-            persistent_workers=False,
-        )
+        normal = {"mean": form.mean, "std": form.std, "input_size": (3, *form.size)}
+        erasing = {"re_prob": settings.erasing, "re_mode": "pixel", "is_training": True}
+        loading = {"num_workers": feed.num_workers, "persistent_workers": False, "device": cpu}
+        data = create_dataset("", folder)
+        theirs = create_loader(data, batch_size=batch, **normal, **erasing, **loading)
         # The very same transform: timm's own fails in one of some hundred images with Pillow 13.
         theirs.dataset.transform = train_transform(settings, form)
         steps = options.images // batch
@@ -297,15 +285,16 @@ def time_eval(options: Any, run: Run) -> Iterator[Measurement]:
     rates = [count * passes / taken for taken in evaluated]
     shares = ratios(rates, alone_rates)
     conditions = of(options, "model", "images", "batch", "precision")
-    conditions |= {"passes": passes, "workers": workers}
-    values: dict[str, Scalar] = {
-        "alone_per_second": statistics.median(alone_rates),
-        "evaluated_per_second": statistics.median(rates),
-        "ratio": statistics.median(shares),
-        "ratio_lowest": min(shares),
-        "ratio_highest": max(shares),
-    }
-    yield conditions, values
+    yield (
+        {**conditions, "passes": passes, "workers": workers},
+        {
+            "alone_per_second": statistics.median(alone_rates),
+            "evaluated_per_second": statistics.median(rates),
+            "ratio": statistics.median(shares),
+            "ratio_lowest": min(shares),
+            "ratio_highest": max(shares),
+        },
+    )
 
 
 def time_audit(options: Any, run: Run) -> Iterator[Measurement]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mjp.core.configuration import check_count, check_ratio
+from mjp.core.configuration import check_at_least, check_count, check_ratio
 from mjp.core.errors import ConfigError
 from mjp.data.config import AugmentSettings, DataSettings
 from mjp.models.config import VARIANTS, MJPConfig
@@ -26,14 +26,12 @@ class LocalizationWeight:
     final_ratio: float = 0.5
 
     def __post_init__(self) -> None:
-        for name, value in (("start", self.start), ("final_ratio", self.final_ratio)):
-            if not (math.isfinite(value) and value >= 0):
-                raise ConfigError(f"{name} must be a number of at least 0, got {value!r}")
+        check_at_least("start", self.start, 0)
+        check_at_least("final_ratio", self.final_ratio, 0)
 
     def at(self, progress: float) -> float:
         """λ after this share of training, 0 at its beginning and 1 at its end."""
-        if not 0 <= progress <= 1:
-            raise ConfigError(f"progress is a share of training in [0, 1], got {progress!r}")
+        check_ratio("progress", progress)
         falling = (1 + math.cos(math.pi * progress)) / 2
         return self.start * (self.final_ratio + (1 - self.final_ratio) * falling)
 
@@ -93,11 +91,8 @@ class ClassifyConfig(TaskConfig):
         if variant not in VARIANTS:
             raise ConfigError(f"there is no variant {variant!r}; there is {', '.join(VARIANTS)}")
         config = VARIANTS[variant]
-        kept: dict[str, Any] = {
-            name: getattr(self.mjp, name)
-            for name in ("probability", "shape", "position_init_std", "absolute_positions")
-        }
-        kept["jigsaw_patch"] = self.mjp.jigsaw_patch
+        names = ("probability", "shape", "position_init_std", "absolute_positions", "jigsaw_patch")
+        kept: dict[str, Any] = {name: getattr(self.mjp, name) for name in names}
         if 0 < config.ratio < 1:
             kept["ratio"] = self.mjp.ratio or config.ratio
         return replace(self, mjp=replace(config, **kept))

@@ -55,17 +55,11 @@ class ClassifyTask(Task[ClassifyConfig]):
         """The feed that the recipe asks for, of these images."""
         config, settings = self.config, self.config.run
         form = self.image_format()
-        return FEEDS[config.data.feed](
-            train,
-            val,
-            config.data,
-            config.augment,
-            form,
-            Batching(settings.batch, run.team.size, run.team.rank, settings.accumulation),
-            Finisher(config.augment, form, len(train.classes), settings.batch, settings.seed),
-            settings.seed,
-            run.device,
-        )
+        batching = Batching(settings.batch, run.team.size, run.team.rank, settings.accumulation)
+        seed, augment, data = settings.seed, config.augment, config.data
+        finish = Finisher(augment, form, len(train.classes), settings.batch, seed)
+        how = (data, augment, form, batching, finish, seed, run.device)
+        return FEEDS[data.feed](train, val, *how)
 
     def image_format(self) -> ImageFormat:
         """The images that the model takes, normalised as it was, or would have been, pretrained."""
@@ -104,17 +98,13 @@ class ClassifyTask(Task[ClassifyConfig]):
 
     def _new_model(self, num_classes: int) -> Any:
         settings = self.config.model
-        arguments: dict[str, Any] = dict(settings.arguments)
+        arguments: dict[str, Any] = {**settings.arguments, "drop_path_rate": settings.drop_path}
         architecture = split_model_name_tag(settings.name)[0]
         if not is_model_in_modules(architecture, ["resnet"]):  # Which takes images of any size.
             arguments["img_size"] = settings.image_size
         try:
             return create_model(
-                settings.name,
-                self.config.mjp,
-                num_classes=num_classes,
-                drop_path_rate=settings.drop_path,
-                **arguments,
+                settings.name, self.config.mjp, num_classes=num_classes, **arguments
             )
         except (TypeError, AssertionError, KeyError, ZeroDivisionError) as error:
             raise ConfigError(f"{settings.name} cannot be built so: {error!r}") from error
@@ -167,69 +157,57 @@ class ClassifyTask(Task[ClassifyConfig]):
         return model, {"images": images, "targets": targets}
 
     def notes(self, model: Any) -> list[str]:
-        mjp = self.config.mjp
-        notes = []
+        mjp, config = self.config.mjp, self.config
+        tuned = config.init is not None and config.optimizer.layer_decay is None
+        notes = {"fine-tuning often does better with --optimizer.layer-decay 0.75": tuned}
         if mjp.ratio > 0:
-            patches = model.grid_of(torch.empty(1, 3, *self.config.model.image_size)).num_patches
-            if round(mjp.ratio * patches) == 0:
-                notes.append(
-                    f"mjp.ratio {mjp.ratio:g} masks none of an image's {patches} patches, so there "
-                    "will never be a jigsaw"
-                )
-            if mjp.probability == 0:
-                notes.append("mjp.probability is 0, so there will never be a jigsaw")
-            if mjp.positions == "own" and mjp.localization is not None:
-                notes.append(
-                    "patches are shuffled but keep their positions, and these are localized"
-                )
-        if self.config.init is not None and self.config.optimizer.layer_decay is None:
-            notes.append("fine-tuning often does better with --optimizer.layer-decay 0.75")
-        return notes
+            patches = model.grid_of(torch.empty(1, 3, *config.model.image_size)).num_patches
+            masked, kept = round(mjp.ratio * patches), mjp.positions == "own"
+            notes |= {
+                f"mjp.ratio {mjp.ratio:g} masks none of an image's {patches} patches, so there "
+                "will never be a jigsaw": masked == 0,
+                "mjp.probability is 0, so there will never be a jigsaw": mjp.probability == 0,
+                "patches are shuffled but keep their positions, and these are localized": kept
+                and mjp.localization is not None,
+            }
+        return [note for note, holds in notes.items() if holds]
 
 
 def _judged(model: Predict, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
     """For each image, 100 where its class is the first, or among the first five, and the loss."""
     logits, labels = model(batch["images"]), batch["labels"]
-    best = logits.topk(min(5, logits.shape[1]), dim=1).indices
-    right = best == labels[:, None]
+    right = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
     loss = F.cross_entropy(logits, labels, reduction="none")
-    top1, top5 = 100 * right[:, 0], 100 * right.any(dim=1)
-    return {"top1": top1, "top5": top5, "loss": loss}, batch["counted"]
+    return {"top1": 100 * right[:, 0], "top5": 100 * right.any(dim=1), "loss": loss}, batch[
+        "counted"
+    ]
 
 
 def start_from(model: Any, init: str) -> None:
     """Loads weights from a file or folder, or by a timm name; a head that does not fit is left."""
     path = _path_of(init)
     if path.exists():
-        head = "load" if head_fits(model, read_state(path)) else "keep"
-        load_weights(model, path, head=head)  # type: ignore[arg-type]
-        return
-    source = _timm_model(init, pretrained=True)
-    fitted = fit_to_model(source.state_dict(), model)
-    head = "load" if head_fits(model, fitted) else "keep"
-    load_strictly(model, fitted, Path(init), head)  # type: ignore[arg-type]
+        load_weights(model, path, head="load" if head_fits(model, read_state(path)) else "keep")
+    else:
+        fitted = fit_to_model(_timm_model(init, pretrained=True).state_dict(), model)
+        load_strictly(model, fitted, path, "load" if head_fits(model, fitted) else "keep")
 
 
-def _normalisation(init: str) -> dict[str, Any]:
-    """Mean and standard deviation of the images that weights were trained on, if they say so.
-
-    The model must see such images again.
-    """
+def _normalisation(init: str) -> dict[str, tuple[float, ...]]:
+    """Mean and standard deviation of the images that weights were trained on, if they say so."""
     path = _path_of(init)
     if path.exists():
         described = saved_pretrained_cfg(path)
     else:
         with torch.device("meta"):
             described = _timm_model(init, pretrained=False).pretrained_cfg
-    found = {}
-    for name in ("mean", "std"):
-        values = described.get(name)
-        if values is None:
-            continue
-        if len(values) != 3 or not all(isinstance(value, (int, float)) for value in values):
+    named = {name: described.get(name) for name in ("mean", "std")}
+    for name, values in named.items():
+        if values is not None and (
+            len(values) != 3 or not all(isinstance(value, (int, float)) for value in values)
+        ):
             raise CheckpointError(f"the weights give {values!r} as the {name} of their images")
-        found[name] = tuple(map(float, values))
-    return found
+    return {name: tuple(map(float, values)) for name, values in named.items() if values is not None}
 
 
 def _path_of(init: str) -> Path:
