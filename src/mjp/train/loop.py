@@ -63,7 +63,7 @@ def train(options: TrainOptions[Any]) -> None:
                     trainer.log(monitor)
                 finished = calendar.finished(trainer.step)
                 if finished is not None:
-                    trainer.end_epoch(finished, monitor)
+                    trainer.end_epoch(finished + 1, monitor)
                 trainer.show(monitor)
                 stop, due = trainer.agreed()
                 if stop or due or trainer.step == calendar.steps:
@@ -133,16 +133,14 @@ class Trainer:
         """One step of the optimiser; nothing in it waits for the device."""
         step, settings, device = self.step, self.settings, self.run.device
         self._schedule.step_update(step)
-        scalars = {
-            name: torch.full((), value, device=device) for name, value in self._scalars().items()
-        }
+        scalars = {n: torch.full((), v, device=device) for n, v in self._scalars().items()}
         sums = torch.zeros((), dtype=torch.float64, device=device)
         for index in range(settings.accumulation):
             batch = next(batches)
             # After the batch, because starting workers, or decoding here, draws from torch's own
             # generator too.
-            place = step * settings.accumulation + index
-            torch.manual_seed(seed_for(settings.seed, "model", rank=self.run.team.rank, step=place))
+            rank, place = self.run.team.rank, step * settings.accumulation + index
+            torch.manual_seed(seed_for(settings.seed, "model", rank=rank, step=place))
             plan = self.draw_plan(batch)
             begin_pass(settings.compile)
             with synchronised(self.forward, index == settings.accumulation - 1):
@@ -168,16 +166,11 @@ class Trainer:
         if batch.step < self.calendar.at(self.settings.warmup_epochs):
             return None
         generator = generator_for(self.settings.seed, "jigsaw", step=batch.step)
-        samples = self.settings.batch
+        samples, rows = self.settings.batch, batch.rows
         # As many samples as the step has, without their memory: only their shape is looked at.
-        whole = {
-            name: value[:1].expand(samples, *value.shape[1:])
-            for name, value in batch.inputs.items()
-        }
+        whole = {n: v[:1].expand(samples, *v.shape[1:]) for n, v in batch.inputs.items()}
         plan = self.task.draw_plan(self.model, whole, generator)
-        if plan is None or len(batch.rows) == samples:
-            return plan
-        return plan[batch.rows.to(self.run.device)]
+        return plan if plan is None or len(rows) == samples else plan[rows.to(self.run.device)]
 
     def log(self, monitor: Monitor) -> None:
         """Records the means of the steps since the last such record."""
@@ -192,33 +185,26 @@ class Trainer:
         seconds, rate = self._clock.epoch(self.step, ends=True)
         plain: dict[str, float] = {}
         averaged: dict[str, float] = {}
+        first, settings = self.task.metric_names[0], self.settings
         with self._clock.paused():
-            if (epoch + 1) % self.settings.eval_every == 0 or epoch + 1 == self.settings.epochs:
+            if epoch % settings.eval_every == 0 or epoch == settings.epochs:
                 plain = self._validate()
                 if self._average is not None:
                     with self._average.lent():
                         averaged = self._validate()
-            first = self.task.metric_names[0]
-            values = {
-                **losses,
-                **{f"val_{name}": plain.get(name) for name in self.task.metric_names},
-                f"average_val_{first}": averaged.get(first),
-            }
-            times = {"images_per_second": rate * self.settings.batch, "seconds": seconds}
-            conditions = {"epoch": epoch + 1, "step": self.step}
-            self.run.write(
-                Record("train epoch", conditions, values),
-                Record(TIMED, conditions, times),
-                environment=False,
-            )
+                self._keep_best(averaged.get(first, plain[first]), epoch)
+            scores = {f"val_{name}": plain.get(name) for name in self.task.metric_names}
+            values = {**losses, **scores, f"average_val_{first}": averaged.get(first)}
+            times = {"images_per_second": rate * settings.batch, "seconds": seconds}
+            conditions = {"epoch": epoch, "step": self.step}
+            ended = Record("train epoch", conditions, values), Record(TIMED, conditions, times)
+            self.run.write(*ended, environment=False)
             monitor.plot("epoch", self.step, values | times)
-            if plain:
-                self._keep_best(averaged.get(first, plain[first]), epoch + 1)
         hidden = {"gradient_norm", "learning_rate", *self._scalars()}
         if self._average is None:
             hidden.add(f"average_val_{first}")
         cells = {name: value for name, value in values.items() if name not in hidden}
-        monitor.row(epoch + 1, cells, times)
+        monitor.row(epoch, cells, times)
 
     def show(self, monitor: Monitor) -> None:
         """Renews the live line where it is old, from this process's own numbers."""
@@ -351,10 +337,12 @@ class Trainer:
 
     def _tensors(self) -> dict[str, Tensor]:
         """All tensors that a checkpoint holds."""
-        tensors = folder.tensors_of(self.model, self.optimizer)
+        parts = {"model": self.model.state_dict()}
+        for name, parameter in self.model.named_parameters():
+            parts[f"optimizer.{name}"] = self.optimizer.state[parameter]
         if self._average is not None:
-            tensors |= {f"average.{name}": value for name, value in self._average.values.items()}
-        return tensors
+            parts["average"] = self._average.values
+        return {f"{part}.{name}": value for part in parts for name, value in parts[part].items()}
 
     def _restore(self) -> bool:
         """Goes back to the newest whole checkpoint, if there is one; cuts later records off."""

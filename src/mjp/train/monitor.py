@@ -111,11 +111,11 @@ class Monitor:
         if self._board is None:
             return
         cells = {name: "" if value is None else f"{value:.4g}" for name, value in values.items()}
-        cells = {"epoch": str(epoch), **cells}
-        cells["images/s"] = f"{times['images_per_second']:,.0f}"
-        cells["time"] = clock(times["seconds"])
-        widths = [max(WIDTH, len(name) + 2) for name in cells]
+        speed = f"{times['images_per_second']:,.0f}"
+        cells = {"epoch": str(epoch), **cells, "images/s": speed, "time": clock(times["seconds"])}
         for texts in (cells.values(),) if self._headed else (cells, cells.values()):
-            line = "".join(text.rjust(width) for text, width in zip(texts, widths, strict=True))
-            print(line, flush=True)
+            pairs = zip(cells, texts, strict=True)
+            print(
+                "".join(text.rjust(max(WIDTH, len(name) + 2)) for name, text in pairs), flush=True
+            )
         self._headed = True
