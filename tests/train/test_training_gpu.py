@@ -81,5 +81,5 @@ def test_compiled_steps_have_the_losses_of_plain_ones(mode, localization, tmp_pa
         for step in range(6):
             run.step = step
             run.train_step(batches)
-        found.append(list(run._sums["epoch"].means().values()))
+        found.append(list(run._sums["epoch"].means(run.run.team).values()))
     assert found[1] == pytest.approx(found[0], rel=2e-3)

@@ -3,9 +3,8 @@
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,6 +13,10 @@ PIPE_WIDTH = 140
 """Columns of what is printed to a file or a pipe."""
 PLAIN_SECONDS = 15.0
 """How often a line of progress is printed where there is no terminal."""
+
+
+Advance = Callable[..., None]
+"""Takes how much more was done, and what is being done now, where that has changed."""
 
 
 def results() -> Console:
@@ -27,23 +30,13 @@ def say(text: str) -> None:
     print(f"mjp: {text}", file=sys.stderr, flush=True)
 
 
-class Advance(Protocol):
-    """Takes how much more was done, and what is being done now, where that has changed."""
-
-    def __call__(self, more: int, what: str = "", /) -> None: ...
-
-
 @contextmanager
 def meter(what: str, total: int, *, shown: bool = True) -> Iterator[Advance]:
     """Shows on stderr how far some work is: a bar, or a line now and then without a terminal."""
     console = Console(file=sys.stderr)
     if not shown or console.is_terminal:
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
+        words = TextColumn("{task.description}", markup=False)
+        columns = (words, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         # What is printed meanwhile goes above the bar, but not out of a pipe onto the terminal.
         above = sys.stdout.isatty()
         with Progress(*columns, console=console, disable=not shown, redirect_stdout=above) as bar:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -35,19 +35,18 @@ class Team:
         """Whether this process is the one that writes and reports."""
         return self.rank == 0
 
-    def total(self, values: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
+    def total(
+        self, values: Shaped[Tensor, "*shape"], by: Any = dist.ReduceOp.SUM
+    ) -> Shaped[Tensor, "*shape"]:
         """The sum over all processes, in each of them."""
         if self.size > 1:
             values = values.clone()
-            dist.all_reduce(values)
+            dist.all_reduce(values, by)
         return values
 
     def largest(self, values: Tensor) -> Tensor:
         """The largest over all processes, in each of them."""
-        if self.size > 1:
-            values = values.clone()
-            dist.all_reduce(values, dist.ReduceOp.MAX)
-        return values
+        return self.total(values, dist.ReduceOp.MAX)
 
     def gathered(self, items: list[Item]) -> list[Item]:
         """The items of all processes, in the order of their ranks, in each of them."""

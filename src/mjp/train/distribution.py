@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -68,11 +68,8 @@ def synchronised(module: Any, now: bool) -> Iterator[None]:
     inner = getattr(module, "_orig_mod", module)
     if hasattr(inner, "set_requires_gradient_sync"):
         inner.set_requires_gradient_sync(now)
-        yield
-    elif isinstance(inner, DistributedDataParallel) and not now:
-        with inner.no_sync():
-            yield
-    else:
+    alone = isinstance(inner, DistributedDataParallel) and not now
+    with inner.no_sync() if alone else nullcontext():
         yield
 
 

@@ -20,7 +20,7 @@ from mjp.jigsaw import JigsawPlan
 from mjp.train import folder
 from mjp.train.config import TrainOptions
 from mjp.train.distribution import begin_pass, spread, synchronised
-from mjp.train.monitor import LIVE_SECONDS, Clock, Means, Monitor
+from mjp.train.monitor import Clock, Means, Monitor
 from mjp.train.optimization import Average, make_optimizer, make_schedule
 from mjp.train.task import Objective, Task
 
@@ -52,8 +52,8 @@ def train(options: TrainOptions[Any]) -> None:
         calendar = trainer.calendar
         with (
             run.stoppable(),
-            run.progress("training", calendar.steps - trainer.step) as live,
-            closing(Monitor(run, trainer.step, live)) as monitor,
+            run.progress("training", calendar.steps - trainer.step) as advance,
+            closing(Monitor(run, trainer.step, advance)) as monitor,
             closing(data.train(trainer.step, calendar.steps)) as batches,
         ):
             while trainer.step < calendar.steps:
@@ -64,7 +64,7 @@ def train(options: TrainOptions[Any]) -> None:
                 finished = calendar.finished(trainer.step)
                 if finished is not None:
                     trainer.end_epoch(finished + 1, monitor)
-                trainer.show(monitor)
+                monitor.advance(1)
                 stop, due = trainer.agreed()
                 if stop or due or trainer.step == calendar.steps:
                     path = trainer.checkpoint()
@@ -109,7 +109,7 @@ class Trainer:
         self._sums = {"epoch": Means(run.device), "interval": Means(run.device)}
         self._bad_step = torch.full((), -1, dtype=torch.int64, device=run.device)
         self._clock = Clock()
-        self._shown = self._ask_at = 0
+        self._ask_at = 0
 
     def begin(self, *, resume: bool) -> None:
         """Goes back to the newest checkpoint, or notes that a run begins."""
@@ -127,7 +127,6 @@ class Trainer:
             }
             self.run.write(Record("train start", self.task.config.conditions(), facts))
         self._clock = Clock(self.step)
-        self._shown = self._ask_at = self.step
 
     def train_step(self, batches: Iterator[Batch]) -> None:
         """One step of the optimiser; nothing in it waits for the device."""
@@ -173,11 +172,20 @@ class Trainer:
         return plan if plan is None or len(rows) == samples else plan[rows.to(self.run.device)]
 
     def log(self, monitor: Monitor) -> None:
-        """Records the means of the steps since the last such record."""
-        values = self._values("interval")
-        conditions = {"step": self.step, "epoch": self.calendar.epoch_of(self.step - 1) + 1}
+        """Records the means of the steps since the last such record, and shows them."""
+        values, epoch = self._values("interval"), self.calendar.epoch_of(self.step - 1) + 1
+        conditions = {"step": self.step, "epoch": epoch}
         self.run.write(Record("train step", conditions, values), environment=False)
         monitor.plot("step", self.step, values)
+        _, rate = self._clock.epoch(self.step)
+        words = [
+            f"epoch {epoch} of {self.settings.epochs}",
+            *(f"{name} {value:.4g}" for name, value in self._main(values).items()),
+            f"{rate * self.settings.batch:,.0f} images/s",
+        ]
+        if memory := self._peak_memory():
+            words.append(f"{memory / 2**30:.1f} GiB")
+        monitor.advance(0, ", ".join(words))
 
     def end_epoch(self, epoch: int, monitor: Monitor) -> None:
         """Records an epoch's losses, validates, and keeps the best weights."""
@@ -200,28 +208,10 @@ class Trainer:
             ended = Record("train epoch", conditions, values), Record(TIMED, conditions, times)
             self.run.write(*ended, environment=False)
             monitor.plot("epoch", self.step, values | times)
-        hidden = {"gradient_norm", "learning_rate", *self._scalars()}
+        cells = self._main(values)
         if self._average is None:
-            hidden.add(f"average_val_{first}")
-        cells = {name: value for name, value in values.items() if name not in hidden}
+            cells.pop(f"average_val_{first}")
         monitor.row(epoch, cells, times)
-
-    def show(self, monitor: Monitor) -> None:
-        """Renews the live line where it is old, from this process's own numbers."""
-        if not self.run.leads or time.monotonic() - self._clock.shown < LIVE_SECONDS:
-            return
-        losses = self._sums["epoch"].means()
-        losses.pop("gradient_norm", None)
-        _, rate = self._clock.epoch(self.step)
-        words = [
-            f"epoch {self.calendar.epoch_of(self.step - 1) + 1} of {self.settings.epochs}",
-            *(f"{name} {value:.4g}" for name, value in losses.items()),
-            f"{rate * self.settings.batch:,.0f} images/s",
-        ]
-        if memory := self._peak_memory():
-            words.append(f"{memory / 2**30:.1f} GiB")
-        monitor.live(self.step - self._shown, ", ".join(words))
-        self._shown, self._clock.shown = self.step, time.monotonic()
 
     def agreed(self) -> tuple[int, bool]:
         """The signal to stop by and whether a checkpoint is due, the same in every process.
@@ -289,6 +279,11 @@ class Trainer:
             values["gradient_norm"] = None
         rate = max(group["lr"] for group in self.optimizer.param_groups)
         return {**values, "learning_rate": rate, **self._scalars()}
+
+    def _main(self, values: Mapping[str, Scalar]) -> dict[str, Any]:
+        """Of such values, those that a person is shown."""
+        hidden = {"gradient_norm", "learning_rate", *self._scalars()}
+        return {name: value for name, value in values.items() if name not in hidden}
 
     def _check_finite(self) -> None:
         bad = int(self.run.team.largest(self._bad_step))

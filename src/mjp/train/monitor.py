@@ -13,9 +13,6 @@ from mjp.core.records import Scalar
 from mjp.core.run import Run
 from mjp.core.team import Team
 
-LIVE_SECONDS = 0.5
-"""How often the live line is renewed; each time, the host waits for the device."""
-
 WIDTH = 8
 """Of a column of the table of epochs."""
 
@@ -36,10 +33,10 @@ class Means:
         self._sums = self._sums + entry if self._names else entry
         self._names = names
 
-    def sums(self, team: Team | None = None) -> dict[str, float]:
-        """The sums, as means over the processes, or of this one alone; under "" those of ones."""
-        sums = self._sums if team is None else team.total(self._sums) / team.size
-        return dict(zip(("", *self._names), sums.tolist(), strict=True))
+    def sums(self, team: Team) -> dict[str, float]:
+        """The sums, as means over the processes; under "" the number of steps."""
+        sums = (team.total(self._sums) / team.size).tolist()
+        return dict(zip(("", *self._names), sums, strict=True))
 
     def restore(self, sums: Mapping[str, float]) -> None:
         """Goes on from sums that were noted."""
@@ -48,8 +45,8 @@ class Means:
             list(sums.values()), dtype=torch.float64, device=self._sums.device
         )
 
-    def means(self, team: Team | None = None) -> dict[str, float]:
-        """The means by name, over all processes or of this one alone."""
+    def means(self, team: Team) -> dict[str, float]:
+        """The means by name, over all processes."""
         sums = self.sums(team)
         count = sums.pop("")
         return {name: total / count for name, total in sums.items() if count}
@@ -59,7 +56,7 @@ class Clock:
     """Times of a run, or of what is left of it from a step on."""
 
     def __init__(self, step: int = 0) -> None:
-        self.begun = self.shown = self.checkpointed = self._epoch = time.monotonic()
+        self.begun = self.checkpointed = self._epoch = time.monotonic()
         self._step = step
 
     def epoch(self, step: int, *, ends: bool = False) -> tuple[float, float]:
@@ -83,11 +80,11 @@ class Monitor:
 
     Args:
         step: the run, or what is left of it, begins there.
-        live: renews the live line.
+        advance: renews the live line.
     """
 
-    def __init__(self, run: Run, step: int, live: Advance) -> None:
-        self.live = live
+    def __init__(self, run: Run, step: int, advance: Advance) -> None:
+        self.advance = advance
         self._board: Any = None
         self._headed = False
         if run.leads:
