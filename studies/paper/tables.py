@@ -23,6 +23,7 @@ import pandas as pd
 import statsmodels.api as sm
 
 from mjp.report import paper
+from mjp.report.table import Column, FilledTable, Row, to_markdown
 
 RECORDS = Path(__file__).parent / "records.jsonl"
 RECIPE = ["architecture", "arguments", "image_size", "init", "epochs", "warmup_epochs", "batch",
@@ -262,9 +263,9 @@ class Study:
 def markdown(rows: list[dict[str, str]], words: int = 1) -> str:
     """GitHub's form of a table, without columns that are empty; the first ones hold words."""
     heads = [name for name in rows[0] if any(row[name] != MISSING for row in rows)]
-    rules = ["---" if place < words else "---:" for place in range(len(heads))]
-    lines = [heads, rules, *([row[name] for name in heads] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    columns = [Column(name, "", numeric=place >= words) for place, name in enumerate(heads)]
+    cells = (Row(tuple(row[name] for name in heads)) for row in rows)
+    return to_markdown(FilledTable("", tuple(columns), tuple(cells)))
 
 
 def label(study: Study, run: str) -> str:

@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from mjp.core.records import Record
-from mjp.report.table import Column, Table, to_terminal
+from mjp.report.table import Column, Table, to_markdown, to_terminal
 
 TABLE = Table(
     "eval",
@@ -101,3 +101,15 @@ def test_a_table_per_condition_groups_rows_and_words_a_glance():
         "B: 300 % on two",
     ]
     assert len(table.glances(records)) == 3  # Without the one that has no number.
+
+
+def test_a_document_has_the_cells_of_the_terminal():
+    filled = TABLE.fill([record("[red]A|", images=1234)])
+    console = Console(width=200, record=True)
+    console.print(to_terminal(filled))
+    printed = console.export_text()
+    assert all(cell in printed for cell in filled.rows[0].cells)
+    head, rule, row = to_markdown(filled).splitlines()
+    assert head == "| Model | Top-1, % | Images | Difference |"
+    assert rule == "| --- | ---: | ---: | ---: |"
+    assert row == "| [red]A\\| | 71.05 [70.0–72.0] | 1,234 | – |"

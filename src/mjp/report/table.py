@@ -386,3 +386,11 @@ def to_terminal(table: FilledTable) -> TerminalTable:
         result.add_row("" if first == before else first, *others)
         before = first
     return result
+
+
+def to_markdown(table: FilledTable) -> str:
+    """The table for a document."""
+    rules = ["---:" if column.numeric else "---" for column in table.columns]
+    cells = [[cell.replace("|", "\\|") for cell in row.cells] for row in table.rows]
+    lines = [[column.title for column in table.columns], rules, *cells]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
