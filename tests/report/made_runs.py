@@ -3,7 +3,7 @@
 from PIL import Image
 
 from mjp.core.records import Record, append_records
-from mjp.privacy.pictures import draw_grids, picture_file
+from mjp.privacy.pictures import draw_grids, picture_name
 
 RATIOS = (0.03, 0.27, 0.5)
 
@@ -103,7 +103,7 @@ def audit(folder, label="A"):
             own = {**told, "image": name, "number": number}
             records.append(Record("audit image", own, {"psnr": psnr, "masked_patches": 6}))
             for what in ("original", "client", attack):
-                path = picture_file(folder, told, what, number)
+                path = folder / picture_name(told, what, number)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.new("RGB", (24, 16), (90 * number, 80, 200)).save(path)
     draw_grids(records, folder)

@@ -20,7 +20,7 @@ from mjp.jigsaw import PatchGrid, sample_plan
 from mjp.models.config import MJPConfig
 from mjp.models.factory import wrap
 from mjp.privacy import metrics
-from mjp.privacy.pictures import picture_file, read_picture
+from mjp.privacy.pictures import picture_name, read_picture
 from mjp.report.grid import Panel, draw_grid
 from mjp.report.style import COLORS, RAMP, bare, styled, write
 from mjp.report.table import number
@@ -194,7 +194,7 @@ def _find(folder: Path, defence: str, attack: str) -> Record:
 
 
 def _picture(folder: Path, record: Record, what: str) -> np.ndarray:
-    file = picture_file(folder, record.conditions, what, 0)
+    file = folder / picture_name(record.conditions, what, 0)
     picture = read_picture(file)
     if picture is None:
         raise MjpError(f"{file} cannot be read; run again with --fresh")

@@ -48,7 +48,6 @@ def judged(summary: Mapping[str, Scalar], baseline: float, knows: bool) -> dict[
 
     Args:
         baseline: PSNR of the best trivial guess on the same images.
-        knows: whether the attacker made use of a defence.
     """
 
     def value(name: str) -> float:
@@ -65,11 +64,9 @@ def judged(summary: Mapping[str, Scalar], baseline: float, knows: bool) -> dict[
         baseline = max(baseline, value("guess_unmasked"))  # A NaN, which comes last, is not taken.
     level: Level = "does not apply"
     if not math.isnan(psnr):
-        steps: tuple[tuple[Level, float], ...] = (
-            *(("failed", baseline + MARGIN), ("traces", RECOGNISABLE)),
-            ("recognisable", RECOVERED),
-        )
-        level = next((name for name, end in steps if psnr < end), "recovered")
+        ends: dict[Level, float] = {"failed": baseline + MARGIN, "traces": RECOGNISABLE}
+        ends["recognisable"] = RECOVERED
+        level = next((name for name, end in ends.items() if psnr < end), "recovered")
     who = "An attacker who knows the defence" if knows else "An attacker"
     words = VERDICTS[level].format(who=who, of=of, psnr=psnr, baseline=baseline)
     return {"level": level, "verdict": words}
@@ -174,6 +171,10 @@ def _grouped(records: Sequence[Record], *names: str) -> dict[tuple[Scalar, ...],
     return groups
 
 
+def _sources(rows: Rows) -> tuple[Record, ...]:
+    return tuple(record for _, several in rows for record in several)
+
+
 def _accuracies(records: Sequence[Record]) -> dict[tuple[Scalar, ...], Record]:
     """By model and defence."""
     return {
@@ -192,9 +193,8 @@ def strongest(records: Sequence[Record]) -> Joined:
     """For each defence, the attack that got the most, with the accuracy that is left."""
     accuracies = _accuracies(records)
     for key, rows in _grouped(records, "model", "defence").items():
-        row, sources = min(
-            rows, key=lambda pair: (LEVELS.index(pair[0].values["level"]), -_psnr(pair[0]))
-        )
+        rows.sort(key=lambda pair: (LEVELS.index(pair[0].values["level"]), -_psnr(pair[0])))
+        row, sources = rows[0]
         if (accuracy := accuracies.get(key)) is not None:
             row = Record("audit", row.conditions, {**accuracy.values, **row.values})
             sources = (*sources, accuracy)
@@ -206,8 +206,8 @@ def costs(records: Sequence[Record]) -> Joined:
     groups = _grouped(records, "model", "defence")
     for key, accuracy in _accuracies(records).items():
         rows = [pair for pair in groups.get(key, []) if _psnr(pair[0]) > -math.inf]
-        nothing: tuple[Record, tuple[Record, ...]] = (Record("audit", {}, {}), ())
-        row, sources = max(rows, key=lambda pair: _psnr(pair[0]), default=nothing)
+        rows = rows or [(Record("audit", {}, {}), ())]
+        row, sources = max(rows, key=lambda pair: _psnr(pair[0]))
         names = ("psnr", "psnr_low", "psnr_high", "level", "part", "baseline")
         values = {
             **{name: row.values.get(name) for name in names},
@@ -228,17 +228,11 @@ def split_by_mask(records: Sequence[Record]) -> Joined:
 def preflights(records: Sequence[Record]) -> Joined:
     """For each defence, what the attacks saw before they began."""
     for rows in _grouped(records, "model", "defence").values():
-
-        def known(name: str, rows: Joined = rows) -> list[float]:
-            values = (number(row.values, name) for row, _ in rows)
-            return [value for value in values if value is not None]
-
-        facts: dict[str, Scalar] = {
-            name: next(iter(known(name)), None) for name in ("rank", "rank_needed", "condition")
-        }
-        facts |= {n: max(known(n), default=None) for n in ("masked_patches", "mask_recovered")}
-        sources = tuple(record for _, several in rows for record in several)
-        yield Record("audit", rows[0][0].conditions, facts), sources
+        facts: dict[str, Scalar] = {}
+        for name in ("rank", "rank_needed", "condition", "masked_patches", "mask_recovered"):
+            known = [v for row, _ in rows if (v := number(row.values, name)) is not None]
+            facts[name] = max(known if name.startswith("mask") else known[:1], default=None)
+        yield Record("audit", rows[0][0].conditions, facts), _sources(rows)
 
 
 def refusals(records: Sequence[Record]) -> Joined:
@@ -247,8 +241,7 @@ def refusals(records: Sequence[Record]) -> Joined:
     for rows in _grouped(refused, "model", "attack", "reason").values():
         defences = ", ".join(str(row.conditions.get("defence")) for row, _ in rows)
         row = rows[0][0]
-        sources = tuple(record for _, several in rows for record in several)
-        yield Record("audit", {**row.conditions, "defence": defences}, row.values), sources
+        yield Record("audit", {**row.conditions, "defence": defences}, row.values), _sources(rows)
 
 
 def attacks(records: Sequence[Record]) -> Joined:

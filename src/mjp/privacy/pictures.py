@@ -9,7 +9,7 @@ from PIL import Image
 
 from mjp.core.records import Record, Scalar
 from mjp.report.grid import Panel, draw_grid
-from mjp.report.table import number, text_of
+from mjp.report.table import number, split, text_of
 
 SHOWN = 16
 """Pictures of an audit that its grids show at most."""
@@ -31,11 +31,6 @@ def picture_name(conditions: Mapping[str, Scalar], what: str, place: int) -> str
     return f"pictures/{name}.png"
 
 
-def picture_file(folder: Path, conditions: Mapping[str, Scalar], what: str, place: int) -> Path:
-    """The file of a picture of an audit."""
-    return folder / picture_name(conditions, what, place)
-
-
 def read_picture(path: Path) -> np.ndarray | None:
     """A picture that the audit kept, in [0, 1]; None where it is gone or broken."""
     try:
@@ -46,33 +41,20 @@ def read_picture(path: Path) -> np.ndarray | None:
 
 
 def draw_grids(records: Sequence[Record], folder: Path, most: int = SHOWN) -> list[Path]:
-    """A grid of the first pictures for each model and defence, `grid-1.png` and so on.
-
-    Args:
-        records: of the single pictures; others are left aside.
-        folder: of the audit.
-        most: pictures that they show.
-    """
+    """A grid of the first pictures for each model and defence, `grid-1.png` and so on."""
     for old in folder.glob("grid-*.png"):
         old.unlink()
-    groups: dict[tuple[Scalar, Scalar], list[Record]] = {}
-    for record in records:
-        place = record.conditions.get("number")
-        if record.kind == "audit image" and isinstance(place, int) and place < most:
-            told = record.conditions
-            groups.setdefault((told.get("model"), told.get("defence")), []).append(record)
+    images = [record for record in records if record.kind == "audit image"]
+    shown = [r for r in images if isinstance(n := r.conditions.get("number"), int) and n < most]
     grids: list[Path] = []
-    for group in groups.values():
+    for group in (group for rows in split(shown, "model") for group in split(rows, "defence")):
         # Attacks that apply to none of the pictures are told of in a table.
         some = {r.conditions["attack"] for r in group if number(r.values, "psnr") is not None}
-        rows: dict[Scalar, list[Record]] = {}
-        for record in group:
-            if record.conditions["attack"] in some:
-                rows.setdefault(record.conditions["number"], []).append(record)
+        rows = split([r for r in group if r.conditions["attack"] in some], "number")
         told = group[0].conditions
         title = f"{told.get('model')}: {told.get('defence_title')}"
-        panels = [_panels(row, folder) for row in rows.values()]
-        labels = [text_of(row[0].conditions, "image").rpartition("/")[2] for row in rows.values()]
+        panels = [_panels(row, folder) for row in rows]
+        labels = [text_of(row[0].conditions, "image").rpartition("/")[2] for row in rows]
         grids += draw_grid(panels, labels, title, folder, f"grid-{len(grids) + 1}")
     return grids
 
@@ -83,7 +65,7 @@ def _panels(records: list[Record], folder: Path) -> list[Panel]:
     place = int(str(first.conditions["number"]))
 
     def picture(what: str) -> np.ndarray | None:
-        return read_picture(picture_file(folder, first.conditions, what, place))
+        return read_picture(folder / picture_name(first.conditions, what, place))
 
     moved = f"{first.values.get('masked_patches')} patches moved"
     panels = [

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from mjp.core.records import Record, Scalar
 from mjp.privacy.assessment import (
-    LEVELS,
-    Level,
     applies,
     assessed,
     attacks,
@@ -18,9 +16,19 @@ from mjp.privacy.assessment import (
     split_by_mask,
     strongest,
 )
-from mjp.report.table import Column, Figure, FigureFile, Section, Table, filled_in, number, text_of
+from mjp.report.table import (
+    Column,
+    Figure,
+    FigureFile,
+    Joined,
+    Section,
+    Table,
+    filled_in,
+    number,
+    text_of,
+)
 
-WORDS: dict[Level, str] = {
+WORDS = {
     "recovered": "The picture comes back.",
     "recognisable": "A recognisable picture comes back.",
     "traces": "Traces of the picture come back.",
@@ -43,6 +51,7 @@ BETTER = 3.0
 """dB from which a part is told of beside the whole."""
 FAILED = "below the trivial guess: the solver failed, which is no proof of privacy"
 _KINDS = {"closed": "closed form"}
+Draw = Callable[[Sequence[Record], Path], list[Path]]
 
 
 def _note(record: Record) -> str:
@@ -62,7 +71,7 @@ def _note(record: Record) -> str:
 
 def _in_words(record: Record) -> str:
     """What the level means, and what came back better than the whole picture."""
-    texts = [WORDS[level] for level in LEVELS if level == record.values["level"]]
+    texts = [WORDS[text_of(record.values, "level")]]
     psnr = number(record.values, "psnr")
     for part, name in (("unmasked", "psnr_unmasked"), ("shuffled", "client_psnr")):
         other = number(record.values, name)
@@ -71,27 +80,12 @@ def _in_words(record: Record) -> str:
     return " ".join(texts)
 
 
-def _percent(name: str) -> Callable[[Record], Scalar]:
+def _shown(pattern: str, *names: str) -> Callable[[Record], Scalar]:
+    """What writes numbers of a record into a pattern, where it has all of them."""
+
     def look(record: Record) -> Scalar:
-        share = number(record.values, name)
-        return None if share is None else f"{100 * share:.0f} %"
-
-    return look
-
-
-def _pair(first: str, second: str, by: str, digits: int = 0) -> Callable[[Record], Scalar]:
-    def look(record: Record) -> Scalar:
-        values = [number(record.values, name) for name in (first, second)]
-        known = [f"{value:.{digits}f}" for value in values if value is not None]
-        return by.join(known) if known else None
-
-    return look
-
-
-def _three_digits(name: str) -> Callable[[Record], Scalar]:
-    def look(record: Record) -> Scalar:
-        value = number(record.values, name)
-        return None if value is None else f"{value:.3g}"
+        values = [number(record.values, name) for name in names]
+        return None if None in values else pattern.format(*values).replace("%", " %")
 
     return look
 
@@ -109,17 +103,16 @@ def _accuracy(record: Record) -> Scalar:
     return None if top1 is None else f"{top1:.1f}{'' if record.values.get('measured') else '*'}"
 
 
+MODEL = Column("Model", "model", numeric=False)
 ATTACK = Column("Attack", "attack", numeric=False)
 DEFENCE = Column("Defence", "defence_title", numeric=False)
 LEVEL = Column("Level", "level", numeric=False, look="badge")
 KNOWS = Column("Knows the defence", "knows_defence", numeric=False)
-CEILING = 60.0
-"""dB at which axes end: rounding to 8 bits alone costs as much, so beyond it no one sees more."""
-PSNR = Column("PSNR, dB [95 %]", "psnr", digits=1, interval=1, look="bar", full=CEILING)
-RANGE = Column("Lowest–highest", _pair("psnr_lowest", "psnr_highest", "–", 1))
+PSNR = Column("PSNR, dB [95 %]", "psnr", digits=1, interval=1, look="bar", full=60.0)
+RANGE = Column("Lowest–highest", _shown("{:.1f}–{:.1f}", "psnr_lowest", "psnr_highest"))
 UNMASKED = Column("PSNR, patches left alone", "psnr_unmasked", digits=1, optional=True)
 FED = Column("PSNR against what the model was fed", "client_psnr", digits=1, optional=True)
-IDENTIFIED = Column("Identified", _percent("identified_pixels"), optional=True)
+IDENTIFIED = Column("Identified", _shown("{:.0%}", "identified_pixels"), optional=True)
 
 STRONGEST = Table(
     "audit",
@@ -146,12 +139,12 @@ ATTACKED = Table(
     (
         ATTACK,
         LEVEL,
-        Column("Applies to", _pair("applied", "images", " of ")),
+        Column("Applies to", _shown("{:.0f} of {:.0f}", "applied", "images")),
         PSNR,
         RANGE,
         Column("SSIM", "ssim"),
         IDENTIFIED,
-        Column("By features", _percent("identified_features"), optional=True),
+        Column("By features", _shown("{:.0%}", "identified_features"), optional=True),
         Column("To be known", _note, numeric=False, look="wide"),
     ),
     folded_from=1000,
@@ -167,11 +160,11 @@ SPLIT = Table(
     "audit",
     "PSNR of masked and unmasked patches",
     (
-        Column("Model", "model", numeric=False),
+        MODEL,
         DEFENCE,
         ATTACK,
         Column("Masked patches", "masked_patches", digits=0),
-        Column("Mask read off exactly", _percent("mask_recovered")),
+        Column("Mask read off exactly", _shown("{:.0%}", "mask_recovered")),
         UNMASKED,
         Column("PSNR, masked patches", "psnr_masked", digits=1),
         Column("PSNR, whole picture", "psnr", digits=1),
@@ -187,7 +180,7 @@ COST = Table(
         Column("Top-1, % [95 %]", "top1", digits=1, interval=1, optional=True),
         Column("Images", "accuracy_images", optional=True),
         Column("Fidelity of the gradient", "fidelity", digits=3),
-        Column("ε", _three_digits("epsilon"), optional=True),
+        Column("ε", _shown("{:.3g}", "epsilon"), optional=True),
         Column("Strongest attack, dB", "psnr", digits=1),
         ATTACK,
         Column("Accuracy", "accuracy_note", numeric=False, look="wide"),
@@ -202,7 +195,7 @@ PAPERS = Table(
     "audit",
     "The paper’s table, with our rows and its own",
     (
-        Column("Model", "model", numeric=False),
+        MODEL,
         Column("Setting", "setting", numeric=False),
         ATTACK,
         Column("Acc", _accuracy),
@@ -222,11 +215,11 @@ PREFLIGHT = Table(
     "Preflight of {model}",
     (
         DEFENCE,
-        Column("Rank of needed", _pair("rank", "rank_needed", " of ")),
+        Column("Rank of needed", _shown("{:.0f} of {:.0f}", "rank", "rank_needed")),
         Column("Enough?", _enough, numeric=False),
-        Column("Condition number, median", _three_digits("condition")),
+        Column("Condition number, median", _shown("{:.3g}", "condition")),
         Column("Patches that the jigsaw moved", "masked_patches", digits=0),
-        Column("Mask read off exactly", _percent("mask_recovered")),
+        Column("Mask read off exactly", _shown("{:.0%}", "mask_recovered")),
     ),
     join=preflights,
     per="model",
@@ -235,7 +228,7 @@ REFUSALS = Table(
     "audit",
     "Attacks that do not apply, and why",
     (
-        Column("Model", "model", numeric=False),
+        MODEL,
         ATTACK,
         Column("Why", "reason", numeric=False, look="wide"),
         Column("Under", "defence", numeric=False),
@@ -254,7 +247,7 @@ METHODS = Table(
             numeric=False,
         ),
         KNOWS,
-        Column("Seconds an image, at most", _three_digits("seconds")),
+        Column("Seconds an image, at most", _shown("{:.3g}", "seconds")),
     ),
     join=attacks,
 )
@@ -267,25 +260,23 @@ CONDITIONS = Table(
 )
 
 
-def _draw_defences(records: Sequence[Record], out: Path) -> list[Path]:
-    from mjp.report.audit_figures import draw_defences
+def _drawing(figure: str, join: Callable[[Sequence[Record]], Joined]) -> Draw:
+    """What draws a figure of joined records; matplotlib is loaded only then."""
 
-    return draw_defences([row for row, _ in assessed(records)], out)
+    def draw(records: Sequence[Record], out: Path) -> list[Path]:
+        from mjp.report import audit_figures
 
+        draw_rows: Draw = getattr(audit_figures, f"draw_{figure}")
+        return draw_rows([row for row, _ in join(records)], out)
 
-def _draw_tradeoff(records: Sequence[Record], out: Path) -> list[Path]:
-    from mjp.report.audit_figures import draw_tradeoff
-
-    return draw_tradeoff([row for row, _ in costs(records)], LEVELS, out)
-
-
-def _draw_ratios(records: Sequence[Record], out: Path) -> list[Path]:
-    from mjp.report.audit_figures import draw_ratios
-
-    return draw_ratios([row for row, _ in assessed(records)], out)
+    return draw
 
 
-FIGURES = {"defences": _draw_defences, "tradeoff": _draw_tradeoff, "ratio": _draw_ratios}
+FIGURES = {
+    "defences": _drawing("defences", assessed),
+    "tradeoff": _drawing("tradeoff", costs),
+    "ratio": _drawing("ratios", assessed),
+}
 """What an audit draws into its folder, by the names of the files."""
 
 
@@ -318,7 +309,7 @@ SECTIONS = (
         ATTACKED,
         figures=(
             Figure(
-                _draw_defences,
+                FIGURES["defences"],
                 "Bars of the PSNR that each attack reaches under each defence",
                 "How close each attack comes to the original, defence by defence. Longer bars are "
                 "worse for the person in the picture; pale ones say nothing for the defence.",
@@ -335,7 +326,7 @@ SECTIONS = (
         SPLIT,
         figures=(
             Figure(
-                _draw_ratios,
+                FIGURES["ratio"],
                 "PSNR of each attack over the share of patches that MJP masks",
                 "What each attack gets over the share of patches that are masked; dashed, of the "
                 "patches left alone.",
@@ -352,7 +343,7 @@ SECTIONS = (
         COST,
         figures=(
             Figure(
-                _draw_tradeoff,
+                FIGURES["tradeoff"],
                 "PSNR of the strongest attack on each defence against top-1 accuracy",
                 "What each defence leaks and what it costs. Low and to the right is where one "
                 "would like to be, but low may also only mean that the attacks tried are weak.",

@@ -17,8 +17,12 @@ from mjp.report.table import interval, number, split, text_of
 
 CEILING = 60.0
 """dB at which axes end: rounding to 8 bits alone costs as much, so beyond it no one sees more."""
-LEVEL_COLORS = ("#d55e00", "#e69f00", "#0072b2", "#777777", "#777777")
-"""From the gravest level on."""
+LEVEL_COLORS = {
+    "recovered": "#d55e00",
+    "recognisable": "#e69f00",
+    "traces": "#0072b2",
+    "failed": "#777777",
+}
 GUESSES = {
     "baseline_mean_psnr": "the data's mean picture",
     "baseline_colour_psnr": "one colour, the picture's own mean",
@@ -119,25 +123,23 @@ def _points(records: Sequence[Record], name: str) -> list[tuple[float, float, fl
     return points
 
 
-def draw_tradeoff(records: Sequence[Record], levels: Sequence[str], out: Path) -> list[Path]:
+def draw_tradeoff(records: Sequence[Record], out: Path) -> list[Path]:
     """What the closest picture under each defence has, against the accuracy that is left.
 
     Args:
         records: of each defence, its accuracy, whether it was `measured`, and that attack.
-        levels: from the gravest on.
     """
     names = ("top1", "psnr")
     known = [r for r in records if all(number(r.values, name) is not None for name in names)]
     panels = split(known, "model")
     if not panels:
         return []
-    colors = dict(zip(levels, LEVEL_COLORS, strict=True))
     with styled() as subplots:
         size = (9.5, len(panels) * max(5.2, 1.8 + 0.27 * max(map(len, panels))))
         figure, axes = subplots(len(panels), 1, figsize=size)
         for axis, rows in zip(axes[:, 0], panels, strict=True):
             for row in rows:
-                _draw_point(axis, row, colors.get(text_of(row.values, "level"), "#777777"))
+                _draw_point(axis, row, LEVEL_COLORS.get(text_of(row.values, "level"), "#777777"))
             _label_points(axis, rows)
             guess = number(rows[0].values, "baseline")
             if guess is not None:
@@ -157,7 +159,7 @@ def draw_tradeoff(records: Sequence[Record], levels: Sequence[str], out: Path) -
         moved = "diamond: recovered, but out of place or in part"
         guess_line = "trivial guess: below this line nothing was recovered"
         looks: list[dict[str, Any]] = [
-            *({**dot, "color": color, "label": level} for level, color in list(colors.items())[:4]),
+            *({**dot, "color": color, "label": level} for level, color in LEVEL_COLORS.items()),
             {**dot, "color": "0.3", "label": hollow, "markerfacecolor": "white"},
             {**dot, "color": "0.3", "label": moved, "marker": "D"},
             {"color": "0.25", "label": guess_line, "linestyle": "--"},
