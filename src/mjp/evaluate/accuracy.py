@@ -6,7 +6,6 @@ before the classifier. All are measured in one pass over the images.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -39,9 +38,10 @@ def run_accuracy(options: EvalAccuracyOptions) -> None:
             outputs = class_outputs(subject.model, source.classes, source.name)
             return JigsawScorer(subject, options, outputs.to(run.device), batch)
 
-        what = f"evaluating, {images_shown(options)} passes an image"
+        passes = images_shown(options)
+        what = f"evaluating, {passes} passes an image"
         rows, written = {}, {}
-        for subject, scored in evaluation.measure(source, what, scorer):
+        for subject, scored in evaluation.measure(source, what, scorer, passes=passes):
             label, patches = subject.label, subject.grid.num_patches
             rows[label] = scored
             written[label] = run.write(*to_records(scored, patches, options, conditions[label]))
@@ -50,7 +50,13 @@ def run_accuracy(options: EvalAccuracyOptions) -> None:
         for label in others:
             facts = conditions[first], conditions[label]
             records += run.write(*to_differences(rows[first], rows[label], options, *facts))
-        finish(run, options, records, EVALUATION, _notes(records))
+        still = [
+            f"note: at a ratio of {record.conditions['ratio']:g} no patch of "
+            f"{record.conditions['model']} moves: its grid is too coarse"
+            for record in records
+            if record.values.get("patches_moved") == 0 and record.conditions["ratio"]
+        ]
+        finish(run, options, records, EVALUATION, still[:1])
 
 
 def images_shown(options: EvalAccuracyOptions) -> int:
@@ -61,11 +67,7 @@ def images_shown(options: EvalAccuracyOptions) -> int:
 @dataclass(frozen=True, eq=False)
 class JigsawScorer:
     """Gives each image a row: right, right among the first five; and for each of its jigsaws
-    `JIGSAW_VALUES`.
-
-    Args:
-        outputs: the model's output for each class of the data; on the device.
-    """
+    `JIGSAW_VALUES`. Classes of the data have their `outputs` of the model."""
 
     subject: Subject
     options: EvalAccuracyOptions
@@ -77,11 +79,7 @@ class JigsawScorer:
 
     @property
     def columns(self) -> int:
-        return 2 + len(JIGSAW_VALUES) * (self.passes - 1)
-
-    @property
-    def passes(self) -> int:
-        return images_shown(self.options)
+        return 2 + len(JIGSAW_VALUES) * (images_shown(self.options) - 1)
 
     def score(self, block: Block, advance: Progress) -> Float[Tensor, "batch columns"]:
         """Runs the model on a block of images and on their jigsaws."""
@@ -150,24 +148,17 @@ def _means(rows: Rows, options: EvalAccuracyOptions) -> Float[np.ndarray, "image
 def to_records(
     rows: Rows, patches: int, options: EvalAccuracyOptions, conditions: dict[str, Scalar]
 ) -> list[Record]:
-    """One record of accuracy, and one for each ratio; shares in percent, with 95 % intervals.
-
-    Args:
-        patches: how many the images are cut into.
-    """
+    """One record of accuracy, and one for each ratio; shares in percent, with 95 % intervals."""
     found: dict[float | None, dict[str, Scalar]] = defaultdict(dict)
     means = estimates(_means(rows, options))
     for (name, ratio), estimate in zip(_columns(options), means, strict=True):
         found[ratio] |= (estimate if name == "diff_norm" else estimate.percent()).values(name)
-    counts: dict[str, Scalar] = {
-        "images": int(rows.readable.sum()),
-        "unreadable": rows.unreadable,
-    }
+    counts: dict[str, Scalar] = {"images": int(rows.readable.sum()), "unreadable": rows.unreadable}
     records = [Record("eval accuracy", conditions, {**found[None], **counts})]
     for ratio in options.ratios:
-        more: dict[str, Scalar] = {"ratio": ratio, "draws": options.draws}
-        values = {**found[ratio], "patches_moved": round(ratio * patches), "patches": patches}
-        records.append(Record("eval jigsaw", {**conditions, **more}, {**values, **counts}))
+        jigsaws = {**conditions, "ratio": ratio, "draws": options.draws}
+        moved = {"patches_moved": round(ratio * patches), "patches": patches}
+        records.append(Record("eval jigsaw", jigsaws, {**found[ratio], **moved, **counts}))
     return records
 
 
@@ -181,17 +172,11 @@ def to_differences(
     """Other minus first on the same images and jigsaws: a record for each value and ratio."""
     both = first.readable & other.readable
     before, after = (_means(Rows(both, rows.values), options) for rows in (first, other))
-    conditions = {
-        **other_conditions,
-        "than": first_conditions["model"],
-        **{
-            f"than_{name}": value
-            for name, value in first_conditions.items()
-            if name != "model" and value != other_conditions[name]
-        },
-        "draws": options.draws,
-        "images": len(both),
-    }
+    conditions = {**other_conditions, "than": first_conditions["model"]}
+    for name, value in first_conditions.items():
+        if name != "model" and value != other_conditions[name]:
+            conditions[f"than_{name}"] = value
+    conditions |= {"draws": options.draws, "images": len(both)}
     return [
         Record(
             "eval difference",
@@ -203,13 +188,3 @@ def to_differences(
         )
         if name != "top5"
     ]
-
-
-def _notes(records: Sequence[Record]) -> list[str]:
-    still = [
-        f"note: at a ratio of {record.conditions['ratio']:g} no patch of "
-        f"{record.conditions['model']} moves: its grid is too coarse"
-        for record in records
-        if record.values.get("patches_moved") == 0 and record.conditions["ratio"]
-    ]
-    return still[:1]

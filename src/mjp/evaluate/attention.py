@@ -1,6 +1,5 @@
 """Maps of the last self-attention: how much the class token looks at each patch, in each head."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,14 +28,13 @@ Looks = dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]
 
 def run_attention(options: ProbeAttentionOptions) -> None:
     """`mjp probe attention`: looks, draws, prints how widely each model looks."""
-    files = _pictures(options.images)[: options.most]
+    pictures = _pictures(options.images, options.most)
     with Run.open(options.out, device=options.device) as run:
         subjects = []
         for label, model in open_models(options.model, options.size).items():
             last_attention(model)  # Raises for models without a global one.
             subject = Subject.of(label, model, size=options.size, crop=options.crop)
             subjects.append(subject.on(run.device))
-        pictures = dict(zip(_names(files), map(_read, files), strict=True))
         looks: Looks = {}
         records = []
         with run.progress("looking", len(subjects) * len(pictures)) as advance:
@@ -95,9 +93,6 @@ def attention_maps(
     """The last block's attention, for any ViT of timm's or of ours.
 
     Fused attention never forms its weights, so it is switched off in that block for this call.
-
-    Args:
-        grid: of the model's patches in these images.
     """
     attention = last_attention(model)
     seen: list[Tensor] = []
@@ -136,8 +131,8 @@ def attention_maps(
 
 def attention_grid(model: Any, size: tuple[int, int]) -> PatchGrid:
     """The grid of a model's tokens in images of this height and width."""
-    embed = getattr(model, "patch_embed", None)
-    if embed is None or getattr(embed, "grid_size", None) is None:
+    embed: Any = getattr(model, "patch_embed", None)
+    if getattr(embed, "grid_size", None) is None:
         raise UnsupportedModelError(
             f"this {type(model).__name__} does not say what grid its tokens lie on"
         )
@@ -174,28 +169,20 @@ def _record(subject: Subject, where: Path, name: str, maps: AttentionMaps) -> Re
     return Record("probe attention", {**subject.facts(), **more}, values)
 
 
-def _pictures(where: Path) -> list[Path]:
+def _pictures(where: Path, most: int) -> dict[str, Image.Image]:
+    """Pictures by their files' names without ends; numbered where one was there before."""
     where = where.expanduser()
     files = [where] if where.is_file() else pictures_under(where)
     if not files:
         raise DataError(f"{where} is neither a picture nor a folder that holds any")
-    return files
-
-
-def _names(files: Sequence[Path]) -> list[str]:
-    """The files' names without their ends; numbered where one was there before."""
-    names: list[str] = []
-    for file in files:
+    pictures: dict[str, Image.Image] = {}
+    for file in files[:most]:
         name, number = file.stem, 2
-        while name in names:
+        while name in pictures:
             name, number = f"{file.stem}-{number}", number + 1
-        names.append(name)
-    return names
-
-
-def _read(file: Path) -> Image.Image:
-    try:
-        return Sample(file, 0).decode()
-    except (DataError, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise DataError(f"{file} {reason}") from error
+        try:
+            pictures[name] = Sample(file, 0).decode()
+        except (DataError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise DataError(f"{file} {reason}") from error
+    return pictures

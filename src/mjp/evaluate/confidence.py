@@ -47,8 +47,8 @@ def run_natural(options: EvalNaturalOptions) -> None:
         for label, conditions in evaluation.conditions(source.name).items():
             read = answers[label].read()
             drawn[label] = read[:, 0], read[:, 1]
-            unreadable = {"unreadable": answers[label].unreadable}
-            values = {**natural_values(read, options.seed), **unreadable}
+            values = natural_values(read, options.seed)
+            values["unreadable"] = answers[label].unreadable
             records.append(Record("eval imagenet-a", conditions, values))
         run = evaluation.run
         draw = partial(draw_response_rates, drawn, run.out)
@@ -94,11 +94,8 @@ def subset_classes(subset: Subset) -> tuple[str, ...]:
 def answer(
     evaluation: Evaluation[Any], source: Source, subset: Subset, what: str, *, labelled: bool = True
 ) -> dict[str, Rows]:
-    """What each model answers, among the 200 classes of a subset.
-
-    Args:
-        labelled: False where the images' labels mean nothing.
-    """
+    """What each model answers, among the 200 classes of a subset; right, where the images' labels
+    mean something."""
 
     def scorer(subject: Subject, batch: int) -> ConfidenceScorer:
         competing = class_outputs(subject.model, subset_classes(subset), f"{what}'s list")
@@ -110,8 +107,7 @@ def answer(
         device = evaluation.run.device
         return ConfidenceScorer(subject, competing.to(device), places.to(device), batch)
 
-    scored = evaluation.measure(source, what, scorer)
-    return {subject.label: rows for subject, rows in scored}
+    return {subject.label: rows for subject, rows in evaluation.measure(source, what, scorer)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +116,7 @@ class ConfidenceScorer:
     right.
 
     Args:
-        outputs: the outputs that compete; on the device.
-        places: for each class of the data, its place among those outputs; -1 where it has none.
+        places: for each class of the data, its place among the outputs; -1 where it has none.
     """
 
     subject: Subject
@@ -129,7 +124,6 @@ class ConfidenceScorer:
     places: Int64[Tensor, " classes"]
     batch: int = BLOCK
     columns: int = 2
-    passes: int = 1
 
     def score(self, block: Block, advance: Progress) -> Float[Tensor, "batch columns"]:
         """Runs the model on a block of images."""
@@ -140,11 +134,8 @@ class ConfidenceScorer:
 
 
 def natural_values(answers: Float[np.ndarray, "images 2"], seed: int) -> dict[str, Scalar]:
-    """Accuracy, AURRA and calibration error in percent, with 95 % intervals.
-
-    Args:
-        answers: of each image, the confidence, and 1 where it is right, else 0.
-    """
+    """Accuracy, AURRA and calibration error in percent, with 95 % intervals, of each image's
+    confidence and whether it is right."""
 
     def measured(rows: np.ndarray) -> dict[str, float]:
         return {

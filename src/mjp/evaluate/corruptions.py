@@ -76,8 +76,10 @@ def run_corruptions(options: EvalCorruptionsOptions) -> None:
             for label in files if run.leads else ():
                 outcome = outcomes[label][name] = known.get(label) or measured[label]
                 if label in measured:
+                    wrong = {str(i): each.astype(np.uint8) for i, each in enumerate(outcome.wrong)}
+                    unreadable = np.array([outcome.unreadable])
                     with run.file(files[label]) as part:
-                        save_file(outcome.tensors(), part)
+                        save_file({**wrong, "unreadable": unreadable}, part)
                 if name != CLEAN:
                     record = corruption_record(name, outcome, conditions[label])
                     written = None if label in measured else run.done(record.key())
@@ -93,12 +95,8 @@ def run_corruptions(options: EvalCorruptionsOptions) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What one model got wrong under one corruption.
-
-    Args:
-        wrong: at each severity, 1 for every image it got wrong and 0 for the others.
-        unreadable: how many images could not be read, at all severities together.
-    """
+    """What one model got wrong under one corruption: at each severity 1 for every image that it got
+    wrong; and how many could not be read, at all severities together."""
 
     wrong: tuple[Float[np.ndarray, " images"], ...] = ()
     unreadable: int = 0
@@ -113,11 +111,6 @@ class Outcome:
         if len({len(wrong) for wrong in self.wrong}) > 1:
             return None
         return np.stack(self.wrong, axis=1).mean(axis=1)
-
-    def tensors(self) -> dict[str, np.ndarray]:
-        """The outcome as a file keeps it."""
-        wrong = {str(place): each.astype(np.uint8) for place, each in enumerate(self.wrong)}
-        return {**wrong, "unreadable": np.array([self.unreadable])}
 
 
 def _outcome_file(name: str, conditions: Mapping[str, Scalar]) -> str:
@@ -193,22 +186,14 @@ def _conditions(
 
 @dataclass(frozen=True, eq=False)
 class ErrorScorer:
-    """Gives each image a row: whether the model gets it wrong, in each of its versions.
-
-    Args:
-        outputs: the model's output for each class of the data; on the device.
-        among_data: whether only the classes of the data compete, not all of the model's.
-    """
+    """Gives each image a row: whether the model gets it wrong, in each of its versions; among all
+    of the model's classes, or only those of the data."""
 
     subject: Subject
     columns: int
     outputs: Int64[Tensor, " classes"]
     batch: int = BLOCK
     among_data: bool = False
-
-    @property
-    def passes(self) -> int:
-        return self.columns
 
     def score(self, block: Block, advance: Progress) -> Float[Tensor, "batch columns"]:
         """Runs the model on all versions of a block's images."""
@@ -245,8 +230,8 @@ def _measure(
             return ErrorScorer(subject, versions, outputs, batch, options.among == "data")
 
         decode = decoder if corrupts else None
-        scored = evaluation.measure(source, name.replace("_", " "), scorer, decode, missing)
-        for subject, rows in scored:
+        what = name.replace("_", " ")
+        for subject, rows in evaluation.measure(source, what, scorer, decode, missing, versions):
             before = outcomes[subject.label]
             wrong, unreadable = rows.read().T, before.unreadable + rows.unreadable
             outcomes[subject.label] = Outcome((*before.wrong, *wrong), unreadable)
@@ -271,12 +256,8 @@ def corruption_record(name: str, outcome: Outcome, conditions: Mapping[str, Scal
 def summary_record(
     outcomes: Mapping[str, Outcome], conditions: Mapping[str, Scalar], *, paired: bool
 ) -> Record:
-    """mCE, normalised by AlexNet and not, where all fifteen corruptions were measured.
-
-    Args:
-        outcomes: of each corruption, and of `CLEAN` where that was measured.
-        paired: whether all are of the same images.
-    """
+    """mCE, normalised by AlexNet and not, where all fifteen corruptions were measured; with
+    intervals where they are paired: of the same images."""
     clean = outcomes.get(CLEAN)
     values: dict[str, Scalar] = {
         "clean_error": None if clean is None else 100 * clean.errors[0],

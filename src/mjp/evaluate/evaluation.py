@@ -30,8 +30,6 @@ from mjp.report.table import Section, to_terminal
 
 UNREADABLE = "unreadable.txt"
 """Lists the images that were left out, a line each."""
-
-
 Progress = Callable[[int], None]
 """Takes on how many images a model has run since."""
 
@@ -44,21 +42,13 @@ class Scorer(Protocol):
     def columns(self) -> int:
         """How many numbers are in a row."""
 
-    @property
-    def passes(self) -> int:
-        """How often the model runs on each image."""
-
     def score(self, block: Block, advance: Progress) -> Float[Tensor, "batch columns"]:
         """The rows of a block of images; on the device, without waiting for it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What came out for every image, in the order of the data.
-
-    Args:
-        readable: False where the picture could not be read.
-    """
+    """What came out for every image, in the order of the data."""
 
     readable: Bool[np.ndarray, " images"]
     values: Float[np.ndarray, "images columns"]
@@ -78,11 +68,7 @@ class Rows:
 def gather(
     scorers: Sequence[Scorer], blocks: Iterable[Block], images: int, team: Team, advance: Progress
 ) -> list[Rows]:
-    """Shows every block to every scorer; the rows of each, over all processes.
-
-    Args:
-        images: how many there are, for all processes together.
-    """
+    """Shows every block to every scorer; the rows of each, for all images of all processes."""
     # An image is scored by one process, so that the sum over all is exact.
     dtype = torch.float32 if team.device.type == "mps" else torch.float64
     tables = [
@@ -113,11 +99,7 @@ class Evaluation(Generic[Options]):
     @classmethod
     @contextmanager
     def open(cls, options: Options, **more: Any) -> Iterator["Evaluation[Options]"]:
-        """Claims the folder for results, then opens the models.
-
-        Args:
-            more: how else the models are shown their images.
-        """
+        """Claims the folder for results, then opens the models."""
         more = {"size": options.size, "crop": options.crop, "precision": options.precision, **more}
         with Run.open(options.out, device=options.device, seed=options.seed) as run:
             if run.leads:
@@ -148,15 +130,15 @@ class Evaluation(Generic[Options]):
         scorer: Callable[[Subject, int], Scorer],
         decoder: Callable[[View], Decoder] | None = None,
         subjects: Sequence[Subject] | None = None,
+        passes: int = 1,
     ) -> Iterator[tuple[Subject, Rows]]:
         """Shows images to models; yields what came out as soon as a model has seen everything.
 
         Args:
-            what: what is going on, in words.
             scorer: makes the scorer of a model; its second argument is the most images in a
                 forward pass.
             decoder: makes what is shown of a picture; by default the picture itself.
-            subjects: some of the models; by default all.
+            passes: how often a model runs on each image.
         """
         run, options = self.run, self.options
         batch = options.batch or (256 if run.device.type == "cuda" else 32)
@@ -167,7 +149,7 @@ class Evaluation(Generic[Options]):
         for view, group in by_view(subjects).items():
             chosen = [scorers[subject.label] for subject in group]
             blocks = Reader(decode(view), run.team, workers, skip_corrupt=skip)
-            total = blocks.num_images * sum(each.passes for each in chosen)
+            total = blocks.num_images * passes * len(chosen)
             with float32_precision(options.precision), run.progress(what, total) as advance:
                 rows = gather(chosen, blocks, len(source), run.team, advance)
             problems = run.team.gathered(list(blocks.problems))
@@ -187,12 +169,8 @@ def finish(
     notes: Sequence[str] = (),
     draw: Callable[[], list[Path]] = list,
 ) -> None:
-    """Prints the tables, or for `--json` the records; last draws the figures.
-
-    Args:
-        notes: stand below the tables.
-        draw: draws what the section does not draw of records alone.
-    """
+    """Prints the tables, or for `--json` the records; last draws the figures: the section's, and
+    with `draw` those that take more than records."""
     if not run.leads:
         return
     if (unreadable := run.out / UNREADABLE).is_file():

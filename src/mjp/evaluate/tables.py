@@ -78,10 +78,6 @@ def _patches_seen(record: Record) -> Scalar:
     return f"{sum(seen) / len(seen):.1f} of {format_scalar(record.values.get('patches'))}"
 
 
-def _percent(title: str, value: str) -> Column:
-    return Column(title, value, interval=1)
-
-
 def _text(title: str, value: Value) -> Column:
     return Column(title, value, numeric=False)
 
@@ -94,8 +90,8 @@ ACCURACY = Table(
         MODEL,
         Column("Parameters", "parameters"),
         Column("Images", "images"),
-        _percent("Top-1, %", "top1"),
-        _percent("Top-5, %", "top5"),
+        Column("Top-1, %", "top1", interval=1),
+        Column("Top-5, %", "top5", interval=1),
         _paper("Paper: top-1, %", paper.classification, lambda row, _: row.top1),
     ),
     glance="Accuracy of {model} on {data}: {top1} %",
@@ -108,8 +104,8 @@ JIGSAW = Table(
         _text("Jigsaw in", "jigsaw"),
         Column("Share moved", "ratio", digits=None),
         Column("Patches moved", _joined("patches_moved", "patches", by=" of ")),
-        _percent("Accuracy, %", "accuracy"),
-        _percent("Consistency, %", "consistency"),
+        Column("Accuracy, %", "accuracy", interval=1),
+        Column("Consistency, %", "consistency", interval=1),
         Column("Diff. Norm.", "diff_norm", interval=2),
         _paper(
             "Paper: consistency, Diff. Norm.",
@@ -140,7 +136,7 @@ CORRUPTION = Table(
             "Corruption", lambda record: text_of(record.conditions, "corruption").replace("_", " ")
         ),
         MODEL,
-        _percent("Error, % (mean of severities)", "error"),
+        Column("Error, % (mean of severities)", "error", interval=1),
         Column(
             "÷ AlexNet’s, %",
             "relative_to_alexnet",
@@ -162,7 +158,7 @@ CORRUPTION_SUMMARY = Table(
     (
         MODEL,
         Column("Clean error, %", "clean_error"),
-        _percent("Mean error, %", "mean_error"),
+        Column("Mean error, %", "mean_error", interval=1),
         Column("mCE, %", "mce", interval=1, optional=True),
         _paper(
             "Paper: mean error, mCE",
@@ -179,9 +175,9 @@ NATURAL = Table(
     (
         MODEL,
         Column("Images", "images"),
-        _percent("Accuracy, %", "accuracy"),
-        _percent("AURRA, %", "aurra"),
-        _percent("RMS calibration error, %", "calibration_error"),
+        Column("Accuracy, %", "accuracy", interval=1),
+        Column("AURRA, %", "aurra", interval=1),
+        Column("RMS calibration error, %", "calibration_error", interval=1),
         _paper(
             "Paper: accuracy, AURRA",
             paper.robustness,
@@ -196,9 +192,9 @@ OUTLIERS = Table(
         MODEL,
         Column("Outliers", "outliers"),
         Column("Inliers", "inliers"),
-        _percent("AUPR, %", "aupr"),
-        _percent("AUROC, %", "auroc"),
-        _percent("FPR95, %", "fpr95"),
+        Column("AUPR, %", "aupr", interval=1),
+        Column("AUROC, %", "auroc", interval=1),
+        Column("FPR95, %", "fpr95", interval=1),
         Column("Accuracy on inliers, %", "inlier_accuracy"),
         _paper("Paper: AUPR, %", paper.robustness, lambda row, _: row.aupr),
     ),
