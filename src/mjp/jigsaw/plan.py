@@ -9,6 +9,8 @@ from torch import Tensor
 from mjp.core.errors import ConfigError
 from mjp.jigsaw.grid import PatchGrid
 
+Images = Shaped[Tensor, "batch chan height width"]
+
 
 @dataclass(frozen=True, eq=False)
 class JigsawPlan:
@@ -72,15 +74,11 @@ class JigsawPlan:
         pixels = None if self.pixels is None else self.pixels.to(device)
         return JigsawPlan(self.grid, self.masked.to(device), self.source.to(device), pixels)
 
-    def apply(
-        self, images: Shaped[Tensor, "batch chan height width"]
-    ) -> Shaped[Tensor, "batch chan height width"]:
+    def apply(self, images: Images) -> Images:
         """Moves whole patches of each image to where the plan puts them."""
         return self._move(images, self.source, self.pixels)
 
-    def invert(
-        self, images: Shaped[Tensor, "batch chan height width"]
-    ) -> Shaped[Tensor, "batch chan height width"]:
+    def invert(self, images: Images) -> Images:
         """Moves the patches back: `plan.invert(plan.apply(images))` equals `images`."""
         pixels = None if self.pixels is None else self.pixels.argsort(dim=1)
         return self._move(images, self.source.argsort(dim=1), pixels)
@@ -125,8 +123,7 @@ class JigsawPlan:
                     f"the plan shuffles {pixels.shape[1]} pixels in a patch, but a patch of these "
                     f"images has {flat.shape[3]}"
                 )
-            index = pixels[:, None, None, :].expand_as(flat)
-            patches = flat.gather(3, index).reshape(patches.shape)
+            patches = flat.take_along_dim(pixels[:, None, None, :], 3).reshape(patches.shape)
         moved = self.grid.join(patches)
         if images.stride(1) == 1 < images.shape[1]:
             return moved.contiguous(memory_format=torch.channels_last)
@@ -137,8 +134,7 @@ def take_patches(
     patches: Shaped[Tensor, "batch patches *rest"], source: Int64[Tensor, "batch patches"]
 ) -> Shaped[Tensor, "batch patches *rest"]:
     """Gathers patch source[i] into place i, for each image."""
-    index = source.reshape(*source.shape, *(1 for _ in patches.shape[2:]))
-    return patches.gather(1, index.expand_as(patches))
+    return patches.take_along_dim(source.reshape(*source.shape, *[1] * (patches.dim() - 2)), 1)
 
 
 def _check_order(masked: Tensor, source: Tensor) -> None:

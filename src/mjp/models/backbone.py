@@ -19,6 +19,7 @@ from mjp.models.locator import Locator, known_share, localization_loss
 
 # The adapters are mixed into timm's classes, whose attributes a type checker cannot know.
 TimmModel: Any = nn.Module
+Images = Float[Tensor, "batch chan height width"]
 PREFIX_TOKENS = ("cls_token", "dist_token", "reg_token")
 
 
@@ -101,7 +102,7 @@ class MJPBackbone(TimmModel):
         """The position embeddings of the patches, or None for a backbone without them."""
         return None
 
-    def grid_of(self, images: Float[Tensor, "batch chan height width"]) -> PatchGrid:
+    def grid_of(self, images: Images) -> PatchGrid:
         """The grid of the patches that a jigsaw moves in such images."""
         return PatchGrid.of(images.shape[2], images.shape[3], self.patch_shape())
 
@@ -147,9 +148,7 @@ class MJPBackbone(TimmModel):
         check_plan(plan, args)
         return self.timm_class.forward_intermediates(*self.prepare(x, plan), *args, **more)
 
-    def draw_plan(
-        self, images: Float[Tensor, "batch chan height width"], generator: torch.Generator
-    ) -> JigsawPlan | None:
+    def draw_plan(self, images: Images, generator: torch.Generator) -> JigsawPlan | None:
         """A plan for this batch by the model's configuration; None for a batch left in order.
 
         The generator is on the CPU: the host decides, so that it never waits for the device.
@@ -322,9 +321,7 @@ class PatchProjection(nn.Conv2d):
     Many times as fast on a GPU, for training, where bit-equality with timm is not asked for.
     """
 
-    def forward(
-        self, images: Float[Tensor, "batch chan height width"]
-    ) -> Float[Tensor, "batch dim rows cols"]:
+    def forward(self, images: Images) -> Float[Tensor, "batch dim rows cols"]:
         high, wide = self.kernel_size
         rows, cols = images.shape[2] // high, images.shape[3] // wide
         patches = PatchGrid(rows, cols).split(images[:, :, : rows * high, : cols * wide])

@@ -1,8 +1,4 @@
-"""Saves and loads whole models: a folder with the weights and a configuration one can read.
-
-The layout is that of timm's hub folders, so `timm.create_model("local-dir:FOLDER",
-pretrained=True)` reads it too.
-"""
+"""Saves and loads whole models: folders in the layout of timm's, which timm reads too."""
 
 import difflib
 import json
@@ -34,8 +30,7 @@ _NOT_ARCHITECTURE |= {"fused_attn", "target_shift_size"}
 
 Precision = Literal["own", "fp16"]
 
-FOLDER = Path(__file__).parents[1] / "pretrained"
-"""Where the models of the package lie, each in a folder with its model card."""
+FOLDER = Path(__file__).parents[1] / "pretrained"  # Of the package's models, with their cards.
 
 
 def save(model: nn.Module, path: str | Path, *, precision: Precision = "own") -> None:
@@ -100,9 +95,7 @@ def load(path: str | Path, *, head: weights.Head = "load", **arguments: Any) -> 
         saved = {**content["model_args"], **arguments}
         described = {**content["pretrained_cfg"], "architecture": architecture}
         config = MJPConfig.from_dict(saved.pop("mjp"))
-        model = build(
-            architecture.removeprefix(weights.PREFIX), config, pretrained_cfg=described, **saved
-        )
+        model = build(architecture, config, pretrained_cfg=described, **saved)
     except (KeyError, AttributeError, TypeError, AssertionError) as error:
         raise CheckpointError(
             f"{folder}/config.json is not the configuration of a {architecture} ({error!r})"
@@ -144,9 +137,7 @@ def _describe(model: MJPBackbone) -> dict[str, Any]:
     try:
         for _ in range(3):  # Again, because one argument may change the default of another.
             with torch.device("meta"):
-                twin = build(
-                    architecture.removeprefix(weights.PREFIX), model.mjp_config, **arguments
-                )
+                twin = build(architecture, model.mjp_config, **arguments)
             built = twin.timm_arguments()
             changed = {name: value for name, value in live.items() if value != built.get(name)}
             if not changed:

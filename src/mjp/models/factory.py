@@ -1,7 +1,4 @@
-"""Makes wrapped models: around a model the caller has, or by the name of a timm architecture.
-
-Importing this registers `mjp_<timm name>` with timm for every architecture that has an adapter.
-"""
+"""Wrapped models: around a model of the caller's, or by name; importing registers `mjp_<name>`."""
 
 import difflib
 from copy import deepcopy
@@ -29,9 +26,7 @@ ADAPTERS: tuple[type[MJPBackbone], ...] = (*_VITS, MJPSwinTransformer, MJPResNet
 TIMM_MODULES = tuple(dict.fromkeys(name for adapter in ADAPTERS for name in adapter.timm_modules))
 SUPPORTED = "supported are timm's " + ", ".join(dict.fromkeys(one.family for one in ADAPTERS))
 
-default_cfgs: dict[str, Any] = {}
-"""Read by timm's `register_model`: where the weights of each name are."""
-
+default_cfgs: dict[str, Any] = {}  # Read by timm's `register_model`: where the weights are.
 # Arguments that do not say what the model is.
 _NOT_OF_THE_MODEL = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "features_only")
 
@@ -75,7 +70,7 @@ def create_model(
         if config not in (None, model.mjp_config):
             raise ConfigError(f"{name} has a configuration of its own: {model.mjp_config}")
         return model
-    architecture, tag = timm_models.split_model_name_tag(rest.removeprefix(PREFIX))
+    architecture, tag = timm_models.split_model_name_tag(rest)
     arguments = {key: value for key, value in arguments.items() if value is not None}
     if pretrained and arguments.get("small_stem"):
         raise ConfigError("no weights of timm's fit small_stem; leave it or pretrained out")
@@ -85,13 +80,13 @@ def create_model(
 
 def build(architecture: str, config: MJPConfig, pretrained: bool = False, **arguments: Any) -> Any:
     """Builds a wrapped model the way timm builds its own, features_only and loading included."""
+    architecture = architecture.removeprefix(PREFIX)
     adapter = check_supported(architecture)
-    for name in ("checkpoint_path", "mjp"):
-        if name in arguments:
-            raise ConfigError(
-                f"{name} is no argument here: load a file with mjp.load_weights, and pass the "
-                "configuration as config"
-            )
+    if wrong := arguments.keys() & {"checkpoint_path", "mjp"}:
+        raise ConfigError(
+            f"{wrong.pop()} is no argument here: load a file with mjp.load_weights, and pass the "
+            "configuration as config"
+        )
     small_stem = arguments.get("small_stem", False)
     if not isinstance(small_stem, bool) or (small_stem and adapter is not MJPResNet):
         raise ConfigError(

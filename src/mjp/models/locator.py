@@ -51,8 +51,7 @@ def known_share(
     """How much each position counts: equally among an image's unmasked ones, images equally."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     if masked is None:
-        alike = 1 / grid.num_patches
-        return torch.full((grid.num_patches,), alike, dtype=dtype, device=like.device)
+        masked = torch.zeros(1, grid.num_patches, dtype=torch.bool, device=like.device)
     known = (~masked).to(dtype)
     share = known / known.sum(dim=1, keepdim=True).clamp(min=1)
     return share.sum(dim=0) / max(1, masked.shape[0])

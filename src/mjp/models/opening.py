@@ -14,18 +14,11 @@ from torch import nn
 
 from mjp.core.errors import CheckpointError, ConfigError, UnsupportedModelError
 from mjp.core.seeds import seed_for
+from mjp.models import weights
 from mjp.models.backbone import MJPBackbone
 from mjp.models.checkpoint import load, pretrained, pretrained_names
 from mjp.models.config import VARIANTS
 from mjp.models.factory import wrap
-from mjp.models.weights import (
-    CONFIG_NAME,
-    PREFIX,
-    load_strictly,
-    load_weights,
-    read_config,
-    read_state,
-)
 
 RANDOM = "random"  # In place of a file: weights drawn from a seed.
 PRETRAINED = "pretrained:"  # Before the name of a trained model of the package.
@@ -44,16 +37,16 @@ class ModelName:
     @classmethod
     def parse(cls, text: str) -> "ModelName":
         """Takes apart what was written; a path that exists is taken as it is."""
-        label, source, weights = "", text.strip(), None
+        label, source, file = "", text.strip(), ""
         if not _is_whole(source):
             before, equals, after = source.partition("=")
             if equals and "@" not in before:
                 label, source = before.strip(), after.strip()
             if not _is_whole(source):
-                source, _, weights = source.partition("@")
+                source, _, file = source.partition("@")
         if not source:
             raise ConfigError(f"{text!r} names no model; write [LABEL=]MODEL[@WEIGHTS]")
-        return cls(label or _short(source), source, weights or None)
+        return cls(label or _short(source), source, file or None)
 
 
 def _is_whole(source: str) -> bool:
@@ -106,10 +99,9 @@ def _build(name: ModelName, arguments: dict[str, Any]) -> Any:
         return pretrained(source.removeprefix(PRETRAINED), **arguments)
     path = Path(source.removeprefix("local-dir:")).expanduser()
     if path.is_dir() or source.startswith("local-dir:"):
-        # A training run's best model is meant.
-        if not (path / CONFIG_NAME).is_file() and (path / "best" / CONFIG_NAME).is_file():
-            path = path / "best"
-        if read_config(path)["architecture"].startswith(PREFIX):
+        places = (path, path / "best")  # Of a training run its best model is meant.
+        path = next((one for one in places if (one / weights.CONFIG_NAME).is_file()), path)
+        if weights.read_config(path)["architecture"].startswith(weights.PREFIX):
             return load(path, **arguments)
         return _pretrained(f"local-dir:{path}", arguments)
     if path.is_file():
@@ -133,7 +125,7 @@ def _build(name: ModelName, arguments: dict[str, Any]) -> Any:
     return _from_file(source, Path(name.weights).expanduser(), arguments)
 
 
-def _imported(where: str, weights: str | None) -> nn.Module:
+def _imported(where: str, file: str | None) -> nn.Module:
     """A module that a function of the person's own makes; asked for by name, so it is run."""
     home, _, function = where.partition(":")
     sys.path.insert(0, "")  # As `python -m` does: modules beside the person count.
@@ -147,9 +139,9 @@ def _imported(where: str, weights: str | None) -> nn.Module:
         sys.path.remove("")
     if not isinstance(made, nn.Module):
         raise ConfigError(f"{IMPORT}{where} gives a {type(made).__name__}, not an nn.Module")
-    if weights is not None:
-        path = Path(weights).expanduser()
-        load_strictly(made, read_state(path), path)
+    if file is not None:
+        path = Path(file).expanduser()
+        weights.load_strictly(made, weights.read_state(path), path)
     return made
 
 
@@ -164,22 +156,22 @@ def _pretrained(source: str, arguments: dict[str, Any]) -> Any:
 
 def _from_file(source: str, path: Path, arguments: dict[str, Any]) -> Any:
     """An architecture of timm's or ours with the weights of a file, for as many classes."""
-    state = read_state(path)
+    state = weights.read_state(path)
     classifier = timm.get_pretrained_cfg(source).classifier
     first = classifier[0] if isinstance(classifier, (tuple, list)) else classifier
     if (weight := state.get(f"{first}.weight")) is not None:
         arguments = {**arguments, "num_classes": int(weight.shape[0])}
     model = timm.create_model(source, **arguments)
     if isinstance(model, MJPBackbone):
-        load_weights(model, path)
+        weights.load_weights(model, path)
         return model
     if any(name.startswith((*MJPBackbone.added_names, "pos_embed.weight")) for name in state):
         raise CheckpointError(
-            f"{path} holds a model with MJP; write {PREFIX}{source}@{path} to open it as one"
+            f"{path} holds a model with MJP; write mjp_{source}@{path} to open it as one"
         )
     try:
         # A wrapper around the same parameters, which knows how to resample and rename.
-        load_weights(wrap(model, VARIANTS["A"]), path)
+        weights.load_weights(wrap(model, VARIANTS["A"]), path)
     except (UnsupportedModelError, ConfigError):
-        load_strictly(model, state, path)
+        weights.load_strictly(model, state, path)
     return model

@@ -22,13 +22,13 @@ from mjp.jigsaw import JigsawPlan, PatchGrid
 from mjp.models.backbone import MJPBackbone
 from mjp.models.weights import PREFIX
 
-JigsawMode = Literal["auto", "pixels"]
+JigsawMode = Literal["auto", "pixels"]  # An MJP model is given the plan, or pixels are moved.
+Images = Float[Tensor, "batch 3 height width"]
+Levels = UInt8[Tensor, "batch 3 height width"]
 DEFAULT_PATCH = 16  # Side of the patches that move, for models that have no patches of their own.
 
 
-def run_once(
-    model: Any, images: Float[Tensor, "batch 3 height width"], plan: JigsawPlan | None
-) -> tuple[Tensor, Tensor]:
+def run_once(model: Any, images: Images, plan: JigsawPlan | None) -> tuple[Tensor, Tensor]:
     """Logits, and the feature before the classifier; the plan is for a model that takes one."""
     tokens = model.forward_features(images, **({} if plan is None else {"plan": plan}))
     return model.forward_head(tokens), model.forward_head(tokens, pre_logits=True)
@@ -60,11 +60,7 @@ class Subject:
         jigsaw: JigsawMode = "auto",
         precision: Precision = "fp32",
     ) -> "Subject":
-        """The model as it describes itself, but for what is given.
-
-        Args:
-            jigsaw: `auto` gives an MJP model the plan; `pixels` moves the pixels for every model.
-        """
+        """The model as it describes itself, but for what is given."""
         described = resolve_model_data_config(model)
         channels, *sides = described["input_size"]
         if channels != 3:
@@ -123,14 +119,12 @@ class Subject:
         runner = torch.compile(self.runner) if compiled else self.runner
         return replace(self, model=self.model.to(device), runner=runner)
 
-    def normalized(
-        self, images: UInt8[Tensor, "batch 3 height width"]
-    ) -> Float[Tensor, "batch 3 height width"]:
+    def normalized(self, images: Levels) -> Images:
         """Levels as the model takes them."""
         return self.inputs.normalize(images)
 
     def answers(
-        self, images: Float[Tensor, "batch 3 height width"], plan: JigsawPlan | None = None
+        self, images: Images, plan: JigsawPlan | None = None
     ) -> tuple[Float[Tensor, "batch classes"], Float[Tensor, "batch dim"]]:
         """Logits, and the feature before the classifier, of the images or of their jigsaw."""
         if plan is not None and not self.plans_inside:
@@ -140,7 +134,7 @@ class Subject:
         return logits.float(), feature.float()
 
     def logits(
-        self, images: UInt8[Tensor, "batch 3 height width"], batch: int, tell: Callable[[int], None]
+        self, images: Levels, batch: int, tell: Callable[[int], None]
     ) -> Float[Tensor, "batch classes"]:
         """Logits of images in levels, so many at a time; tells how many are done."""
         logits = []
