@@ -105,14 +105,12 @@ def assessed(records: Sequence[Record]) -> Rows:
             "ratio": mjp_ratio(text_of(told, "defence")),
         }
         conditions = {**told, "attack": text_of(told, "attack").replace("_", " ")}
-        conditions["defence_title"] = text_of(told, "defence_title") or text_of(told, "defence")
         rows.append((Record("audit", conditions, values), (record,)))
     return rows
 
 
 def applies(record: Record) -> bool:
-    applied = number(record.values, "applied")
-    return number(record.values, "psnr") is not None if applied is None else applied > 0
+    return bool(number(record.values, "applied"))
 
 
 def _baseline(record: Record) -> float | None:
@@ -215,7 +213,6 @@ def costs(records: Sequence[Record]) -> Joined:
             **accuracy.values,
         }
         told = {**accuracy.conditions, "attack": row.conditions.get("attack")}
-        told["defence_title"] = text_of(told, "defence_title") or told.get("defence")
         yield Record("audit accuracy", told, values), (accuracy, *sources)
 
 

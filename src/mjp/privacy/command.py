@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -67,11 +68,7 @@ UPDATE = Table(
 
 
 class Loose(Source):
-    """Pictures without classes.
-
-    Args:
-        samples: by the name of the picture.
-    """
+    """Pictures without classes, by their names."""
 
     def __init__(self, samples: dict[str, Sample], name: str) -> None:
         self._samples = samples
@@ -130,11 +127,9 @@ def open_pictures(where: str) -> Source:
         raise DataError(f"there is no picture, folder or data set {path}")
     elif path.suffix not in (".parquet", ".tar"):
         files = [path]
-    return (
-        Loose({one.name: Sample(one, 0) for one in files}, "pictures")
-        if files
-        else open_images(where)
-    )
+    if not files:
+        return open_images(where)
+    return Loose({one.name: Sample(one, 0) for one in files}, "pictures")
 
 
 def _opened(options: AuditOptions, device: torch.device) -> dict[str, PublicModel]:
@@ -158,13 +153,15 @@ def _audited(
 ) -> AuditReport:
     """The audit of one model."""
     view = View(public.size, options.crop)
+    outputs: Tensor | None = None
     if isinstance(whole, Loose):
         count = min(options.most, len(whole))
         part: Source = Subset(whole, np.arange(count), f"{count} {whole.name}")
-        outputs = None
     else:
         part = drawn(whole, options.most, generator_for(options.seed, "images"))
-        outputs = outputs_of(public.model, part)
+        # A model may have none for these classes.
+        with suppress(AttributeError, DataError, UnsupportedModelError):
+            outputs = class_outputs(public.model, part.classes, part.name)
     cut = view.transform()
     levels = torch.stack([torch.as_tensor(cut(part.picture(i))) for i in range(len(part))])
     labels = accuracy = None
@@ -175,14 +172,11 @@ def _audited(
             some = drawn(whole, options.accuracy, generator)
             accuracy = partial(accuracies, public, some, outputs, view, run)
     names = ("attacks", "defences", "rounds", "localization_weight", "steps", "restarts", "seed")
-    wanted: dict[str, Any] = {
-        name: getattr(options, name) for name in (*names, "resume", "show", "chunk")
-    }
     return audit(
         public,
         levels.to(run.device, next(public.model.parameters()).dtype) / 255,
         labels,
-        **wanted,
+        **{name: getattr(options, name) for name in (*names, "resume", "show", "chunk")},
         label=label,
         names=[part.name_of(number) for number in range(len(part))],
         perceptual=perceptual,
@@ -190,14 +184,6 @@ def _audited(
         conditions={"data": part.name, "crop": options.crop},
         run=run,
     )
-
-
-def outputs_of(model: Any, source: Source) -> Tensor | None:
-    """The model's output for each class of the data; None where that cannot be told."""
-    try:
-        return class_outputs(model, source.classes, source.name)
-    except (AttributeError, DataError, UnsupportedModelError):
-        return None
 
 
 @torch.no_grad()

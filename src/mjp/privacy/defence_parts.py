@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -88,11 +88,6 @@ class Part:
                 raise ConfigError(f"{what} must be above 0, got {value!r}")
 
     @classmethod
-    def numbers(cls) -> tuple[Field[Any], ...]:
-        """Its fields; what `number` says of each is its metadata."""
-        return fields(cls)
-
-    @classmethod
     def usage(cls) -> str:
         """How it is written, such as `mjp=<ratio>[,<probability>]`."""
         needed = ",".join(f"<{one.name}>" for one in fields(cls) if one.default is MISSING)
@@ -113,14 +108,6 @@ class Part:
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         shares = {f"{name}_percent": 100 * value for name, value in values.items()}
         return text.format(self=self, **values, **shares)
-
-    @property
-    def images_per_update(self) -> int:
-        return 1
-
-    @property
-    def local_steps(self) -> int:
-        return 1
 
     def prepare(self, public: PublicModel) -> PublicModel:
         """The public model that goes with it, the same one where it does; an error if none can."""

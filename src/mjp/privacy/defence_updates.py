@@ -252,10 +252,6 @@ class Batch(GradientPart):
     def title(self) -> str:
         return "1 image an update" if self.images == 1 else f"{self.images} images an update"
 
-    @property
-    def images_per_update(self) -> int:
-        return self.images
-
     def check(self, update: SharedUpdate) -> None:
         if update.batch != self.images:
             raise ConfigError(
@@ -283,10 +279,6 @@ class LocalSteps(GradientPart):
     def title(self) -> str:
         steps = "1 local step" if self.steps == 1 else f"{self.steps} local steps"
         return f"{steps} at a learning rate of {self.learning_rate:g}"
-
-    @property
-    def local_steps(self) -> int:
-        return self.steps
 
     def check(self, update: SharedUpdate) -> None:
         if (update.local_steps, update.learning_rate) != (self.steps, self.learning_rate):

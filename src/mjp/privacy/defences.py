@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import reduce
-from typing import TypeVar
+from itertools import permutations
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -16,19 +17,18 @@ from mjp.jigsaw import JigsawPlan
 from mjp.privacy import sharing
 from mjp.privacy.defence_parts import PARTS, Gradients, Part
 from mjp.privacy.defence_positions import Jigsaw
-from mjp.privacy.defence_updates import LocalSteps, PrivateSGD
+from mjp.privacy.defence_updates import Batch, LocalSteps, PrivateSGD
 from mjp.privacy.public import PublicModel
 from mjp.privacy.sharing import Labels
 from mjp.privacy.update import SharedUpdate
 
 Kind = TypeVar("Kind", bound=Part)
 NOTES = {
-    "": "",
     "model": "of the model as it is, without training under this defence",
     "gradients": "of the model as it is: what training with such gradients would keep was not "
     "measured; the share of the gradient's direction that is left stands beside it",
 }
-"""What an accuracy is the accuracy of, by what would have to be trained."""
+"""What an accuracy is the accuracy of, by what would have to be trained first."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,12 @@ class Defence:
     parts: tuple[Part, ...] = ()
 
     def __post_init__(self) -> None:
-        by_kind: dict[str, Part] = {}
-        for part in self.parts:
-            other = by_kind.setdefault(part.kind, part)
-            if other is part:
-                continue
-            if other.name == part.name:
-                raise ConfigError(f"{part.name} is there twice, {other} and {part}; choose one")
-            raise ConfigError(f"{other.name} and {part.name} exclude each other: {part.reason}")
-        for part in self.parts:
-            for other in self.parts:
-                if (reason := part.excludes.get(other.name)) is not None:
-                    raise ConfigError(f"{part.name} and {other.name} exclude each other: {reason}")
+        for part, other in permutations(self.parts, 2):
+            if part.name == other.name:
+                raise ConfigError(f"{part.name} is there twice, {part} and {other}; choose one")
+            reason = part.reason if part.kind == other.kind else part.excludes.get(other.name)
+            if reason is not None:
+                raise ConfigError(f"{part.name} and {other.name} exclude each other: {reason}")
 
     def __str__(self) -> str:
         return "+".join(str(part) for part in self.parts) or "none"
@@ -67,17 +61,17 @@ class Defence:
     def about(self) -> str:
         """What it does, and what the attacker can still know: a sentence."""
         clauses = "; it ".join(part.about for part in self.parts)
-        if not clauses:
-            return "The client sends its gradients as they are."
-        return f"The client {clauses}."
+        return f"The client {clauses or 'sends its gradients as they are'}."
 
     @property
     def images_per_update(self) -> int:
-        return max((part.images_per_update for part in self.parts), default=1)
+        batch = self._part(Batch)
+        return 1 if batch is None else batch.images
 
     @property
     def local_steps(self) -> int:
-        return max((part.local_steps for part in self.parts), default=1)
+        local = self._part(LocalSteps)
+        return 1 if local is None else local.steps
 
     @property
     def learning_rate(self) -> float | None:
@@ -99,7 +93,7 @@ class Defence:
     def accuracy_note(self) -> str:
         """What an accuracy measured under it is the accuracy of; empty where it is its own."""
         kinds = {part.training for part in self.parts}
-        return NOTES["model" if "model" in kinds else "gradients" if "gradients" in kinds else ""]
+        return next((note for kind, note in NOTES.items() if kind in kinds), "")
 
     def epsilon(self) -> float | None:
         """The ε of one update under DP-SGD; None without, where nothing is guaranteed."""
@@ -111,11 +105,7 @@ class Defence:
         return reduce(lambda model, part: part.prepare(model), self.parts, public)
 
     def notes(self, public: PublicModel) -> tuple[str, ...]:
-        """What a report has to say beside the numbers.
-
-        Args:
-            public: the model before the defence changed it.
-        """
+        """What a report has to say beside the numbers, of the model before it was changed."""
         return tuple(note for part in self.parts for note in part.notes(public))
 
     def draw_plan(
@@ -138,11 +128,7 @@ class Defence:
     def arrange(
         self, images: Float[Tensor, "batch 3 height width"], plan: JigsawPlan | None
     ) -> tuple[Float[Tensor, "batch 3 height width"], JigsawPlan | None]:
-        """What the client's model gets of normalised images and their jigsaw.
-
-        Args:
-            plan: of `draw_plan`; where the pixels themselves are moved, none is left.
-        """
+        """What the client's model gets; where the pixels themselves are moved, no plan is left."""
         jigsaw = self._part(Jigsaw)
         if plan is not None and jigsaw is None:
             raise ConfigError(f"the defence {self} has no jigsaw, but a plan for one was given")
@@ -167,8 +153,6 @@ class Defence:
         Args:
             public: what the defence's own `public` gave.
             images: as the model takes them, normalised.
-            plan: of `draw_plan`.
-            generator: of noise.
         """
         if self.public(public) is not public:
             raise ConfigError(
@@ -181,30 +165,20 @@ class Defence:
                 "one has none, so leave it at 0"
             )
         images, plan = self.arrange(images, plan)
-        private, weight = self._part(PrivateSGD), localization_weight
+        private = self._part(PrivateSGD)
+        how: dict[str, Any] = {"localization_weight": localization_weight}
         if private is None:
-            steps, rate = self.local_steps, self.learning_rate
-            update = sharing.share(
-                public,
-                images,
-                labels,
-                plan,
-                local_steps=steps,
-                learning_rate=rate,
-                localization_weight=weight,
-            )
+            how |= {"local_steps": self.local_steps, "learning_rate": self.learning_rate}
+            update = sharing.share(public, images, labels, plan, **how)
             return self.process(public, update, generator)
         place = self.parts.index(private)
         before, after = Defence(self.parts[:place]), Defence(self.parts[place + 1 :])
-        each = sharing.share_each(public, images, labels, plan, localization_weight=weight)
+        each = sharing.share_each(public, images, labels, plan, **how)
         # One after the other: the gradients of a whole batch may not fit into memory.
         single = (before._processed(one.gradients, public, generator) for one in each)
         mean = private.mean(single, public, generator)
         update = SharedUpdate(
-            after._processed(mean, public, generator),
-            batch=len(images),
-            localization_weight=weight,
-            defence=str(self),
+            after._processed(mean, public, generator), batch=len(images), defence=str(self), **how
         )
         for part in (*before.parts, *after.parts):
             part.check(update)

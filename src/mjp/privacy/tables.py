@@ -4,18 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mjp.core.records import Record, Scalar
-from mjp.privacy.assessment import (
-    applies,
-    assessed,
-    attacks,
-    common_conditions,
-    costs,
-    papers_rows,
-    preflights,
-    refusals,
-    split_by_mask,
-    strongest,
-)
+from mjp.privacy import assessment
 from mjp.report.table import (
     Column,
     Figure,
@@ -56,7 +45,7 @@ Draw = Callable[[Sequence[Record], Path], list[Path]]
 
 def _note(record: Record) -> str:
     """What is to be known of a number, in fixed texts."""
-    if not applies(record):
+    if not assessment.applies(record):
         return ""
     notes = []
     part, why = text_of(record.values, "part"), text_of(record.values, "why")
@@ -129,7 +118,7 @@ STRONGEST = Table(
     ),
     note="An attack that fails proves nothing about the next one. A level here is of the attacks "
     "that were tried, with the effort they were given.",
-    join=strongest,
+    join=assessment.strongest,
     per="model",
     glance="{model}, {defence_title}: {level}, {psnr} dB by {attack}",
 )
@@ -148,7 +137,7 @@ ATTACKED = Table(
         Column("To be known", _note, numeric=False, look="wide"),
     ),
     folded_from=1000,
-    join=assessed,
+    join=assessment.assessed,
     per="model",
     group="defence_title",
     counts="counts",
@@ -170,7 +159,7 @@ SPLIT = Table(
         Column("PSNR, whole picture", "psnr", digits=1),
         FED,
     ),
-    join=split_by_mask,
+    join=assessment.split_by_mask,
 )
 COST = Table(
     "audit accuracy",
@@ -185,7 +174,7 @@ COST = Table(
         ATTACK,
         Column("Accuracy", "accuracy_note", numeric=False, look="wide"),
     ),
-    join=costs,
+    join=assessment.costs,
     per="model",
     note="Fidelity is the cosine between what was sent and the gradient of what the model was fed: "
     "1 means that the defence takes nothing away from the gradient itself. ε is there for "
@@ -206,7 +195,7 @@ PAPERS = Table(
         Column("LPIPS", "lpips", digits=4),
     ),
     folded_from=1000,
-    join=papers_rows,
+    join=assessment.papers_rows,
     group="of",
     note="* Accuracy of the model as it is, not under the defence.",
 )
@@ -221,7 +210,7 @@ PREFLIGHT = Table(
         Column("Patches that the jigsaw moved", "masked_patches", digits=0),
         Column("Mask read off exactly", _shown("{:.0%}", "mask_recovered")),
     ),
-    join=preflights,
+    join=assessment.preflights,
     per="model",
 )
 REFUSALS = Table(
@@ -233,7 +222,7 @@ REFUSALS = Table(
         Column("Why", "reason", numeric=False, look="wide"),
         Column("Under", "defence", numeric=False),
     ),
-    join=refusals,
+    join=assessment.refusals,
 )
 METHODS = Table(
     "audit",
@@ -249,14 +238,14 @@ METHODS = Table(
         KNOWS,
         Column("Seconds an image, at most", _shown("{:.3g}", "seconds")),
     ),
-    join=attacks,
+    join=assessment.attacks,
 )
 CONDITIONS = Table(
     "audit",
     "Conditions and versions",
     (Column("Condition", "name", numeric=False), Column("Value", "value", numeric=False)),
     folded_from=1000,
-    join=common_conditions,
+    join=assessment.common_conditions,
 )
 
 
@@ -273,16 +262,16 @@ def _drawing(figure: str, join: Callable[[Sequence[Record]], Joined]) -> Draw:
 
 
 FIGURES = {
-    "defences": _drawing("defences", assessed),
-    "tradeoff": _drawing("tradeoff", costs),
-    "ratio": _drawing("ratios", assessed),
+    "defences": _drawing("defences", assessment.assessed),
+    "tradeoff": _drawing("tradeoff", assessment.costs),
+    "ratio": _drawing("ratios", assessment.assessed),
 }
 """What an audit draws into its folder, by the names of the files."""
 
 
 def _section(id_: str, title: str, *tables: Table, **more: object) -> Section:
     also = frozenset({"audit"})
-    return Section(id_, "Privacy audit", title, tables, also=also, **more)  # type: ignore[arg-type]
+    return Section(id_, "Privacy audit", title, tables, also=also, figures_first=True, **more)  # type: ignore[arg-type]
 
 
 SECTIONS = (
@@ -315,7 +304,6 @@ SECTIONS = (
                 "worse for the person in the picture; pale ones say nothing for the defence.",
             ),
         ),
-        figures_first=True,
         intro="PSNR is against the original picture: the mean over images with its 95 % interval, "
         "then the lowest and the highest image. The bar ends at 60 dB, beyond which no eye sees a "
         "difference.",
@@ -332,7 +320,6 @@ SECTIONS = (
                 "patches left alone.",
             ),
         ),
-        figures_first=True,
         intro="MJP masks some patches and moves them about. The mask shows in the gradient, "
         "because masked positions get exactly none; an attacker who knows this solves for the "
         "other patches.",
@@ -349,7 +336,6 @@ SECTIONS = (
                 "would like to be, but low may also only mean that the attacks tried are weak.",
             ),
         ),
-        figures_first=True,
     ),
     _section("paper", "In the form of the paper’s table", PAPERS, template="audit_paper.html"),
     _section(

@@ -1,6 +1,6 @@
 """What requests and answers of the API look like, and what there is to choose from."""
 
-from dataclasses import MISSING
+from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from mjp.core.errors import ConfigError
 from mjp.privacy.attacks import ATTACKS
 from mjp.privacy.defence_parts import PARTS
-from mjp.privacy.defences import parse_defence
+from mjp.privacy.defences import Defence, parse_defence
 from mjp.web.config import (
     LARGEST_SEED,
     LONGEST_DEFENCE,
@@ -26,7 +26,7 @@ def checked_defence(text: str) -> str:
     """A defence as it is written, its numbers within their bounds; one that takes one picture."""
     defence = parse_defence(text)
     for part in defence.parts:
-        for field in part.numbers():
+        for field in fields(part):
             least, most = field.metadata["least"], field.metadata["most"]
             value = getattr(part, field.name)
             if not least <= value <= most:
@@ -54,9 +54,9 @@ def defence_offers() -> list[dict[str, Any]]:
         {"name": "none", "label": "None", "about": about, "number": None}
     ]
     for name, part in PARTS.items():
-        numbers = [field.metadata for field in part.numbers() if field.default is MISSING]
+        numbers = [field.metadata for field in fields(part) if field.default is MISSING]
         example = part(*(number["example"] for number in numbers))
-        if len(numbers) > 1 or example.images_per_update > 1:
+        if len(numbers) > 1 or Defence((example,)).images_per_update > 1:
             continue
         about = (part.__doc__ or "").splitlines()[0]
         offer: dict[str, Any] = {"name": name, "label": part.label, "about": about, "number": None}
