@@ -3,7 +3,6 @@
 import pickle
 import resource
 import time
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -83,17 +82,6 @@ class TestFolder(SourceContract):
         assert len(FolderSource(tmp_path)) == 13
 
 
-class TestOneParquetFile(SourceContract):
-    count, classes = 12, CLASSES
-
-    def open(self, folder):
-        write_parquet(folder / "all.parquet", range(12))
-        return ParquetSource([folder / "all.parquet"])
-
-    def test_holds_the_pictures_that_were_written(self, source):
-        assert np.array_equal(np.asarray(source.picture(7)), pixels(7))
-
-
 class TestManyParquetFiles(SourceContract):
     count, classes = 30, CLASSES
 
@@ -126,9 +114,6 @@ class TestManyParquetFiles(SourceContract):
         together = sum(abs(one - other) == 1 for one, other in pairwise(order))
         assert together < 12
 
-    def test_a_name_says_file_and_row(self, source):
-        assert source.name_of(13).endswith("train-1.parquet row 3 (row group 1)")
-
 
 class TestParquetWithoutNames(SourceContract):
     count, classes = 12, ("0", "1", "2")
@@ -136,6 +121,9 @@ class TestParquetWithoutNames(SourceContract):
     def open(self, folder):
         write_parquet(folder / "all.parquet", range(12), names=False)
         return ParquetSource([folder / "all.parquet"])
+
+    def test_holds_the_pictures_that_were_written(self, source):
+        assert np.array_equal(np.asarray(source.picture(7)), pixels(7))
 
 
 class TestTars(SourceContract):
@@ -212,8 +200,8 @@ class TestPositions(SourceContract):
         assert (contrast.max(axis=0) - contrast.min(axis=0)).max() > 3
 
 
-def settings(root: Path, **more) -> DataSettings:
-    return DataSettings(root=str(root), **more)
+def open_root(root: Path, **more):
+    return open_both(DataSettings(root=str(root), **more))
 
 
 def test_auto_finds_out_what_the_root_holds(tmp_path):
@@ -255,7 +243,7 @@ def test_embedded_sets_have_their_two_parts():
 def test_both_splits_share_their_classes(tmp_path):
     write_folder(tmp_path / "train")
     write_folder(tmp_path / "val", 2, ("bee", "cat"))
-    train, val = open_both(settings(tmp_path))
+    train, val = open_root(tmp_path)
     assert val.classes == train.classes == CLASSES
     assert val.labels.tolist() == [1, 2]
 
@@ -266,11 +254,11 @@ def test_a_root_that_cannot_be_one_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     for name in ("nowhere", "file"):
         with pytest.raises(DataError, match=f"data.root .*{name} is not a folder"):
-            open_both(settings(tmp_path / name))
+            open_root(tmp_path / name)
     with pytest.raises(ConfigError, match=r"embedded and has no data\.root"):
         DataSettings(source="digits", root="x")
     with pytest.raises(DataError, match="cannot be had"):
-        open_both(replace(settings(tmp_path), source="hub"))
+        open_root(tmp_path, source="hub")
 
 
 ROWS = ([encoded(0), encoded(1)], pa.binary())
@@ -353,7 +341,7 @@ def test_what_is_wrong_with_data_is_said_in_one_line_at_once(words, tmp_path, mo
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.process_time()
     with pytest.raises(DataError, match=words) as raised:
-        open_both(settings(tmp_path))
+        open_root(tmp_path)
     assert time.process_time() - start < 3
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 100 * 1024
     assert "\n" not in str(raised.value)

@@ -175,6 +175,8 @@ class AdapterContract:
                 model(wrong)
         with pytest.raises(mjp.ConfigError, match=r"got torch.uint8 of shape \(4, 3"):
             model.draw_plan(images.to(torch.uint8), torch.Generator())
+        with pytest.raises(mjp.ConfigError, match="its generator must be on the cpu, not"):
+            model.draw_plan(images, None)
         for method in (model, model.forward_features, model.forward_intermediates):
             with pytest.raises(mjp.ConfigError, match="pass the plan by its name"):
                 method(images, plan)

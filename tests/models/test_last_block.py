@@ -13,7 +13,6 @@ from mjp.models.vit import PrefixBlock, give_prefix_only
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_classes": 5}
 GRID = mjp.PatchGrid(4, 4)
 READ = {
-    "vit": ("vit_tiny_patch16_224", {"num_heads": 3}),
     "with everything": (
         "vit_tiny_patch16_224",
         {

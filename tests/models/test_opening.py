@@ -177,11 +177,8 @@ def test_a_model_of_the_package_is_small_and_answers_without_a_network(name, mon
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_of_the_package_has_a_card(name):
+def test_the_example_on_a_models_card_runs(name):
     card = (FOLDER / name / "README.md").read_text()
-    assert card.startswith("---\nlicense: mit\n")
-    for heading in (f"# {name}", "## Training", "## Numbers", "## Limits"):
-        assert f"\n{heading}\n" in card
     (block,) = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
     given: dict = {}
     exec(compile(block, name, "exec"), given)

@@ -13,41 +13,19 @@ from tests.models.kinds import HEIGHT, OTHERS, VITS, WIDTH, Kind
 SIZE = (HEIGHT, WIDTH)
 GRID = PatchGrid(4, 2)
 SAME_SIZE = {name: kind for name, kind in VITS.items() if kind.image_size == SIZE}
-FIRST_ROWS = {
-    "plain": 1,
-    "distilled": 2,
-    "deit3": 0,
-    "registers": 4,
-    "registers without positions": 0,
-    "average pooling": 0,
-    "attention pooling": 1,
-    "norm before the blocks": 1,
-}
-"""Rows of the position table before those of the patches."""
 
 
 @pytest.mark.parametrize("ours", [False, True])
-@pytest.mark.parametrize("name", SAME_SIZE)
-def test_a_vit_s_parts_are_found(name, ours):
-    model = VITS[name].build()
+@pytest.mark.parametrize("kind", SAME_SIZE.values(), ids=SAME_SIZE)
+def test_a_vits_parts_are_found_and_its_rows_get_the_gradients_of_their_tokens(kind: Kind, ours):
+    model = kind.build().double().eval()
     if ours:
         model = mjp.wrap(model, mjp.MJPConfig())
     found = find_surface(model, SIZE)
-    assert found.patch_embedding == "patch_embed.proj"
-    assert found.positions == "pos_embed"
-    assert found.classifier == "head"
+    assert (found.patch_embedding, found.classifier) == ("patch_embed.proj", "head")
     assert (found.grid, found.patch, found.width) == (GRID, (16, 16), 48)
-    assert found.patch_values == 3 * 16 * 16
-    assert found.layout == "chw"
-    assert found.between is None
+    assert (found.layout, found.between) == ("chw", None)
     assert found.unknown == ("unknown_position" if ours else None)
-    assert found.first_row == FIRST_ROWS[name]
-
-
-@pytest.mark.parametrize("kind", SAME_SIZE.values(), ids=SAME_SIZE)
-def test_the_rows_of_the_patches_get_the_gradients_of_their_tokens(kind: Kind):
-    model = kind.build().double().eval()
-    found = find_surface(model, SIZE)
     seen = {}
 
     def note(_, __, tokens):

@@ -101,16 +101,6 @@ def test_a_plan_of_nothing_equals_no_plan():
     torch.testing.assert_close(model.localization_loss(nothing), model.localization_loss(None))
 
 
-def test_each_image_of_a_batch_is_masked_by_its_own_mask():
-    model = mjp.wrap(VITS["plain"].build().double(), mjp.MJPConfig())
-    images = VITS["plain"].images(dtype=torch.float64)
-    plan = plan_for(model, images)
-    together = model(images, plan=plan)
-    for index in range(len(images)):
-        alone = plan[index : index + 1]
-        torch.testing.assert_close(model(images[index, None], plan=alone)[0], together[index])
-
-
 def test_two_threads_may_run_one_model_with_two_plans():
     from concurrent.futures import ThreadPoolExecutor
 
