@@ -148,9 +148,8 @@ class Guard:
                     raise HTTPException(408, text) from error
             if max(size, declared) > limit:
                 most = f"{limit / 1e6:g} MB" if limit >= 100_000 else f"{limit // 1000} kB"
-                raise HTTPException(
-                    413, f"That is too large; at most {most} are taken. Send something smaller."
-                )
+                text = f"That is too large; at most {most} are taken. Send something smaller."
+                raise HTTPException(413, text)
             return message
 
         return limited

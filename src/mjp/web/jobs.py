@@ -26,7 +26,7 @@ from mjp.privacy.public import PublicModel
 from mjp.web.config import ServeOptions
 from mjp.web.guard import BROKEN, busy, log_failure
 from mjp.web.models import Models
-from mjp.web.pictures import SAMPLES, Store, masked_blocks, new_id, picture_of, png
+from mjp.web.pictures import SAMPLES, Store, jigsaw_pictures, new_id, picture_of, png
 from mjp.web.schema import JobAnswer, JobRequest, PreviewRequest, Result, State
 
 OPEN = ("waiting", "running")
@@ -38,11 +38,7 @@ Tell = Callable[[float], None]
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of an attack.
-
-    Args:
-        pictures: PNG files: `picture`, `masked`, `shuffled` and, where there is one, `recovered`.
-    """
+    """What came of an attack; its pictures are PNG files."""
 
     record: Record
     pictures: Mapping[str, bytes]
@@ -72,11 +68,7 @@ def attack_picture(models: Models, picture: Image.Image, wanted: JobRequest, tel
     versions = {"mjp": __version__, "torch": torch.__version__}
     images = {what: image for (_, what, _), image in report.images.items()}
     (masked,) = report.masks.values()
-    drawn = {
-        "picture": picture_of(images["original"]),
-        "masked": masked_blocks(images["original"], masked, public.grid),
-        "shuffled": picture_of(images["client"]),
-    }
+    drawn = jigsaw_pictures(images["original"], images["client"], masked, public.grid)
     if wanted.attack in images:
         drawn["recovered"] = picture_of(images[wanted.attack])
     return Outcome(
@@ -113,13 +105,7 @@ class _Stop(Exception):  # noqa: N818  It is no error.
 
 @dataclass(eq=False)
 class Job:
-    """An attack and how far it is; changed by its `Jobs` alone.
-
-    Args:
-        progress: share that is done, from 0 to 1.
-        message: a sentence on how it ended, where that was not well.
-        seconds: that it has run, once it has ended.
-    """
+    """An attack and how far it is; changed by its `Jobs` alone."""
 
     id: str
     picture: Image.Image
@@ -148,12 +134,7 @@ def _result(job: str, outcome: Outcome) -> Result:
 
 
 class Jobs:
-    """A bounded queue and the threads that work it off.
-
-    Args:
-        run: attacks a picture, in one of the threads.
-        clock: seconds; for tests.
-    """
+    """A bounded queue and the threads that work it off."""
 
     def __init__(
         self,

@@ -17,29 +17,19 @@ from mjp.privacy.config import DEFAULT_SIZE
 from mjp.privacy.public import PublicModel
 
 BUILT_IN = {
-    "trained-mjp": (
-        "Small ViT, trained with MJP",
-        "Four blocks; 100 classes of ImageNet. Quick.",
-    ),
+    "trained-mjp": ("Small ViT, trained with MJP", "Four blocks; 100 classes of ImageNet. Quick."),
     "trained-plain": (
         "Small ViT, trained without MJP",
         "The same model and data, trained without MJP.",
     ),
-    "small": (
-        "Small ViT, random weights",
-        "Four blocks. Untrained, and quick: a second or two.",
-    ),
+    "small": ("Small ViT, random weights", "Four blocks. Untrained, and quick: a second or two."),
     "deit-small": ("DeiT-S, random weights", "The paper's model. Untrained, and slower."),
 }
 
 
 class Models:
-    """The models that were given when the server started, and the built-in ones.
-
-    Args:
-        texts: models as `mjp audit --model` takes them; opened here, so that a mistake is told
-            before anything is served.
-    """
+    """The models that were given when the server started, and the built-in ones; all are opened
+    here, so that a mistake is told before anything is served."""
 
     def __init__(self, texts: tuple[str, ...], device: torch.device) -> None:
         # All are made here and not when they are asked for: weights are drawn from torch's one
@@ -49,16 +39,13 @@ class Models:
         self.offers: list[dict[str, str]] = []
         for label, model in (open_models(texts) if texts else {}).items():
             about = f"{architecture_of(model)}, as it was given when the server started."
-            self._add(self._new_key(label), label, about, model.to(device))
+            plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40] or "model"
+            key, number = plain, 2
+            while key in BUILT_IN or key in self._public:
+                key, number = f"{plain}-{number}", number + 1
+            self._add(key, label, about, model.to(device))
         for key, (label, about) in BUILT_IN.items():
             self._add(key, label, about, _built_in(key).to(device))
-
-    def _new_key(self, label: str) -> str:
-        plain = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:40] or "model"
-        key, number = plain, 2
-        while key in BUILT_IN or key in self._public:
-            key, number = f"{plain}-{number}", number + 1
-        return key
 
     def _add(self, key: str, label: str, about: str, model: nn.Module) -> None:
         public = self._public[key] = PublicModel.of(model)
@@ -69,9 +56,8 @@ class Models:
     def __getitem__(self, key: str) -> PublicModel:
         """The model of this key, for looking only; see `of_thread`."""
         if key not in self._public:
-            raise HTTPException(
-                422, f"There is no such model. There are: {', '.join(self._public)}."
-            )
+            names = ", ".join(self._public)
+            raise HTTPException(422, f"There is no such model. There are: {names}.")
         return self._public[key]
 
     def label(self, key: str) -> str:

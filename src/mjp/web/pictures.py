@@ -43,11 +43,8 @@ Thing = TypeVar("Thing")
 
 
 class Store(Generic[Thing]):
-    """Things by name; full, it forgets what was longest not asked for.
-
-    Args:
-        missing: what a visitor is told of a name that is not here.
-    """
+    """Things by name; full, it forgets what was longest not asked for. Of a name that is not here
+    a visitor is told what is missing."""
 
     def __init__(
         self, options: ServeOptions, missing: str, clock: Callable[[], float] = time.monotonic
@@ -137,11 +134,9 @@ def _check_size(width: int, height: int, options: ServeOptions) -> None:
     if width * height > options.pixels:
         raise _too_many_pixels(f"{width} x {height}", options)
     if min(width, height) < SHORTEST_SIDE:
-        raise HTTPException(
-            422,
-            f"The picture has {width} x {height} pixels; it takes at least {SHORTEST_SIDE} x "
-            f"{SHORTEST_SIDE} to see anything.",
-        )
+        least = f"{SHORTEST_SIDE} x {SHORTEST_SIDE}"
+        text = f"The picture has {width} x {height} pixels; it takes at least {least} to see"
+        raise HTTPException(422, f"{text} anything.")
 
 
 def _too_many_pixels(number: str, options: ServeOptions) -> HTTPException:
@@ -179,14 +174,19 @@ def picture_of(image: Float[Tensor, "3 height width"]) -> Image.Image:
     return Image.fromarray(levels.permute(1, 2, 0).cpu().numpy())
 
 
-def masked_blocks(
-    image: Float[Tensor, "3 height width"], masked: Bool[Tensor, " patches"], grid: PatchGrid
-) -> Image.Image:
-    """The picture with a veil over its masked patches, and lines between them."""
+def jigsaw_pictures(
+    image: Float[Tensor, "3 height width"],
+    fed: Float[Tensor, "3 height width"],
+    masked: Bool[Tensor, " patches"],
+    grid: PatchGrid,
+) -> dict[str, Image.Image]:
+    """An image, the same with a veil over its masked patches and lines between them, and what the
+    model is fed."""
     zoom = max(1, round(SHOWN / image.shape[1]))
     high, wide = grid.patch_shape(*image.shape[1:])
     cells = masked.reshape(grid.rows, grid.cols).cpu().numpy()
-    pixels = np.array(picture_of(image))
+    picture = picture_of(image)
+    pixels = np.array(picture)
     hidden = cells.repeat(high, axis=0).repeat(wide, axis=1)
     pixels[hidden] = (1 - THICKNESS) * pixels[hidden] + THICKNESS * VEIL
     pixels = pixels.repeat(zoom, axis=0).repeat(zoom, axis=1)
@@ -194,4 +194,5 @@ def masked_blocks(
     edge[1:-1, 1:-1] = False
     lines = np.kron(cells, edge)
     pixels[lines] = (pixels[lines] + LINE) / 2
-    return Image.fromarray(pixels)
+    veiled = Image.fromarray(pixels)
+    return {"picture": picture, "masked": veiled, "shuffled": picture_of(fed)}

@@ -28,12 +28,10 @@ def checked_defence(text: str) -> str:
     for part in defence.parts:
         for field in fields(part):
             least, most = field.metadata["least"], field.metadata["most"]
-            value = getattr(part, field.name)
+            value, name = getattr(part, field.name), field.name.replace("_", " ")
             if not least <= value <= most:
-                raise ConfigError(
-                    f"the {field.name.replace('_', ' ')} of {part.name} must be between "
-                    f"{least:g} and {most:g}, got {value:g}"
-                )
+                bounds = f"between {least:g} and {most:g}, got {value:g}"
+                raise ConfigError(f"the {name} of {part.name} must be {bounds}")
     if defence.images_per_update > 1:
         raise ConfigError(
             f"{defence} takes several pictures, and is not offered here; use mjp audit"
@@ -49,9 +47,9 @@ def _checked_attack(name: str) -> str:
 
 def defence_offers() -> list[dict[str, Any]]:
     """The defences that take one picture and at most one number, written `name=number`."""
-    about = "The gradients are sent as they are."
+    none = "The gradients are sent as they are."
     offers: list[dict[str, Any]] = [
-        {"name": "none", "label": "None", "about": about, "number": None}
+        {"name": "none", "label": "None", "about": none, "number": None}
     ]
     for name, part in PARTS.items():
         numbers = [field.metadata for field in fields(part) if field.default is MISSING]

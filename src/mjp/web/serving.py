@@ -36,7 +36,9 @@ def serve(options: ServeOptions) -> None:
             limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
-        print(_address(options.host, listener), flush=True)
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        name = "127.0.0.1" if options.host in EVERYWHERE else host  # For this machine's browsers.
+        print(f"http://{name}:{listener.getsockname()[1]}/", flush=True)
         print("mjp: serving; stop it with Ctrl-C", file=sys.stderr, flush=True)
         _Server(config).run(sockets=[listener])
     print("mjp: stopped", file=sys.stderr, flush=True)
@@ -75,9 +77,3 @@ def _listen(host: str, port: int) -> socket.socket:
             file=sys.stderr,
         )
     return listener
-
-
-def _address(host: str, listener: socket.socket) -> str:
-    """What to type into a browser on this machine."""
-    name = "127.0.0.1" if host in EVERYWHERE else f"[{host}]" if ":" in host else host
-    return f"http://{name}:{listener.getsockname()[1]}/"
