@@ -91,12 +91,20 @@ def run_audit(options: AuditOptions) -> None:
     check_count("accuracy", options.accuracy, 0)
     check_count("show", options.show, 0)
     check_crop(options.crop)
+    names = SurfaceNames(
+        options.patch_embedding, options.positions, options.classifier, options.patch_layout
+    )
+    dtype = torch.float64 if options.gradients == "fp64" else torch.float32
+    how: dict[str, Any] = {name: getattr(options, name) for name in ("size", "mean", "std")}
     with (
         Run.open(options.out, device=options.device, seed=options.seed) as run,
         float32_precision("fp32"),
         run.stoppable(),
     ):
-        models = _opened(options, run.device)
+        models = {
+            label: PublicModel.of(model.to(run.device, dtype), names=names, **how)
+            for label, model in open_models(options.model, options.size).items()
+        }
         if options.update is not None:
             if run.leads:
                 _audit_update(options, models, run)
@@ -130,17 +138,6 @@ def open_pictures(where: str) -> Source:
     if not files:
         return open_images(where)
     return Loose({one.name: Sample(one, 0) for one in files}, "pictures")
-
-
-def _opened(options: AuditOptions, device: torch.device) -> dict[str, PublicModel]:
-    """The models as the public sees them."""
-    names = SurfaceNames(
-        options.patch_embedding, options.positions, options.classifier, options.patch_layout
-    )
-    dtype = torch.float64 if options.gradients == "fp64" else torch.float32
-    how: dict[str, Any] = {name: getattr(options, name) for name in ("size", "mean", "std")}
-    models = open_models(options.model, options.size).items()
-    return {name: PublicModel.of(one.to(device, dtype), names=names, **how) for name, one in models}
 
 
 def _audited(

@@ -8,11 +8,10 @@ import numpy as np
 from PIL import Image
 
 from mjp.core.records import Record, Scalar
+from mjp.privacy.assessment import ELSEWHERE
 from mjp.report.grid import Panel, draw_grid
 from mjp.report.table import number, split, text_of
 
-SHOWN = 16
-"""Pictures of an audit that its grids show at most."""
 LOST = "the picture is gone"
 
 
@@ -40,7 +39,7 @@ def read_picture(path: Path) -> np.ndarray | None:
         return None
 
 
-def draw_grids(records: Sequence[Record], folder: Path, most: int = SHOWN) -> list[Path]:
+def draw_grids(records: Sequence[Record], folder: Path, most: int = 16) -> list[Path]:
     """A grid of the first pictures for each model and defence, `grid-1.png` and so on."""
     for old in folder.glob("grid-*.png"):
         old.unlink()
@@ -79,7 +78,7 @@ def _panels(records: list[Record], folder: Path) -> list[Panel]:
             panels.append(Panel(attack, None, "", "does not apply"))
             continue
         caption = f"{psnr:.1f} dB"
-        if client is not None and client > psnr + 3:
+        if client is not None and client > psnr + ELSEWHERE:
             caption += f" ({client:.1f} against what was fed)"
         panels.append(Panel(attack, picture(attack), caption, LOST))
     return panels

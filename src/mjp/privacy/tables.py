@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from mjp.core.records import Record, Scalar
 from mjp.privacy import assessment
@@ -36,10 +37,7 @@ DOES_NOT_COUNT = {
     "weak": "does not count: without a defence, this attack does not beat a trivial guess either",
 }
 """Why a number says nothing about the defence."""
-BETTER = 3.0
-"""dB from which a part is told of beside the whole."""
 FAILED = "below the trivial guess: the solver failed, which is no proof of privacy"
-_KINDS = {"closed": "closed form"}
 Draw = Callable[[Sequence[Record], Path], list[Path]]
 
 
@@ -64,7 +62,7 @@ def _in_words(record: Record) -> str:
     psnr = number(record.values, "psnr")
     for part, name in (("unmasked", "psnr_unmasked"), ("shuffled", "client_psnr")):
         other = number(record.values, name)
-        if psnr is not None and other is not None and other > psnr + BETTER:
+        if psnr is not None and other is not None and other > psnr + assessment.ELSEWHERE:
             texts.append(filled_in(PARTS[part], record) + ".")
     return " ".join(texts)
 
@@ -230,11 +228,7 @@ METHODS = Table(
     (
         ATTACK,
         Column("What it does", "attack_about", numeric=False, look="wide"),
-        Column(
-            "Kind",
-            lambda record: _KINDS.get(kind := text_of(record.conditions, "attack_kind"), kind),
-            numeric=False,
-        ),
+        Column("Kind", "attack_kind", numeric=False),
         KNOWS,
         Column("Seconds an image, at most", _shown("{:.3g}", "seconds")),
     ),
@@ -269,9 +263,12 @@ FIGURES = {
 """What an audit draws into its folder, by the names of the files."""
 
 
-def _section(id_: str, title: str, *tables: Table, **more: object) -> Section:
-    also = frozenset({"audit"})
-    return Section(id_, "Privacy audit", title, tables, also=also, figures_first=True, **more)  # type: ignore[arg-type]
+def _section(
+    id_: str, title: str, *tables: Table, figure: Figure | None = None, **more: Any
+) -> Section:
+    figures = () if figure is None else (figure,)
+    more |= {"figures": figures, "figures_first": True, "also": frozenset({"audit"})}
+    return Section(id_, "Privacy audit", title, tables, **more)
 
 
 SECTIONS = (
@@ -296,13 +293,11 @@ SECTIONS = (
         "numbers",
         "Every attack on every defence",
         ATTACKED,
-        figures=(
-            Figure(
-                FIGURES["defences"],
-                "Bars of the PSNR that each attack reaches under each defence",
-                "How close each attack comes to the original, defence by defence. Longer bars are "
-                "worse for the person in the picture; pale ones say nothing for the defence.",
-            ),
+        figure=Figure(
+            FIGURES["defences"],
+            "Bars of the PSNR that each attack reaches under each defence",
+            "How close each attack comes to the original, defence by defence. Longer bars are "
+            "worse for the person in the picture; pale ones say nothing for the defence.",
         ),
         intro="PSNR is against the original picture: the mean over images with its 95 % interval, "
         "then the lowest and the highest image. The bar ends at 60 dB, beyond which no eye sees a "
@@ -312,13 +307,11 @@ SECTIONS = (
         "split",
         "Masked and unmasked patches apart",
         SPLIT,
-        figures=(
-            Figure(
-                FIGURES["ratio"],
-                "PSNR of each attack over the share of patches that MJP masks",
-                "What each attack gets over the share of patches that are masked; dashed, of the "
-                "patches left alone.",
-            ),
+        figure=Figure(
+            FIGURES["ratio"],
+            "PSNR of each attack over the share of patches that MJP masks",
+            "What each attack gets over the share of patches that are masked; dashed, of the "
+            "patches left alone.",
         ),
         intro="MJP masks some patches and moves them about. The mask shows in the gradient, "
         "because masked positions get exactly none; an attacker who knows this solves for the "
@@ -328,13 +321,11 @@ SECTIONS = (
         "cost",
         "What the defences cost",
         COST,
-        figures=(
-            Figure(
-                FIGURES["tradeoff"],
-                "PSNR of the strongest attack on each defence against top-1 accuracy",
-                "What each defence leaks and what it costs. Low and to the right is where one "
-                "would like to be, but low may also only mean that the attacks tried are weak.",
-            ),
+        figure=Figure(
+            FIGURES["tradeoff"],
+            "PSNR of the strongest attack on each defence against top-1 accuracy",
+            "What each defence leaks and what it costs. Low and to the right is where one "
+            "would like to be, but low may also only mean that the attacks tried are weak.",
         ),
     ),
     _section("paper", "In the form of the paper’s table", PAPERS, template="audit_paper.html"),
