@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from timm.optim import param_groups_layer_decay
 
 import mjp
 from tests.models.contract import ONE_BLOCK, plan_for, total_loss
@@ -115,21 +116,12 @@ def test_g_gives_masked_patches_one_unknown_position_and_localizes_nothing():
     torch.testing.assert_close(model(images, plan=plan), before, rtol=0, atol=0)
 
 
-def test_position_embeddings_are_not_decayed_and_belong_to_the_stem():
-    from timm.optim import param_groups_layer_decay, param_groups_weight_decay
-
-    model = mjp.wrap(VITS["plain"].build(), mjp.VARIANTS["F"])
-    model.unknown_position = torch.nn.Parameter(torch.zeros(1, 1, 48))
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    plain_groups = param_groups_weight_decay(
-        model, 0.05, no_weight_decay_list=model.no_weight_decay()
-    )
-    undecayed = {names[id(p)] for g in plain_groups if g["weight_decay"] == 0 for p in g["params"]}
-    assert {"pos_embed", "index_embed", "unknown_position", "cls_token"} <= undecayed
-    groups = param_groups_layer_decay(model, 0.05, layer_decay=0.5)
-    scale = {names[id(p)]: g["lr_scale"] for g in groups for p in g["params"]}
-    assert scale["unknown_position"] == scale["index_embed"] == scale["pos_embed"]
-    assert scale["unknown_position"] == min(scale.values())
+def test_the_second_table_is_not_decayed_and_belongs_to_the_stem():
+    model = variant("F")
+    groups = param_groups_layer_decay(model, 0.05, model.no_weight_decay(), layer_decay=0.5)
+    group_of = {parameter: group for group in groups for parameter in group["params"]}
+    assert group_of[model.index_embed] is group_of[model.pos_embed]
+    assert group_of[model.index_embed]["weight_decay"] == 0
 
 
 @pytest.mark.unchecked
