@@ -112,7 +112,7 @@ class StudyFile:
 
 
 @dataclass(frozen=True)
-class Job:
+class Step:
     """A process: the training of a run, or one of its evaluations.
 
     Args:
@@ -144,7 +144,7 @@ def read_study(name: str) -> StudyFile:
     return from_mapping(StudyFile, read_toml(path), where=str(path))
 
 
-def jobs_of(file: StudyFile, device: str | None = None) -> list[Job]:
+def jobs_of(file: StudyFile, device: str | None = None) -> list[Step]:
     """All jobs of a study, in order; raises where something in it cannot work."""
     jobs = []
     for entry, seed in ((one, seed) for one in file.runs for seed in one.seeds):
@@ -158,13 +158,13 @@ def jobs_of(file: StudyFile, device: str | None = None) -> list[Job]:
             ratio = f"{recipe.mjp.ratio:g}"
             command = [TRAINING, f"{{out}}/{run}/recipe.toml", "--out", f"{{out}}/{needs[0]}"]
             command += ["--run.device", device] if device else []
-            jobs.append(Job(run, TRAINING, tuple(command), recipe.to_toml(), (), entry.alone))
+            jobs.append(Step(run, TRAINING, tuple(command), recipe.to_toml(), (), entry.alone))
         for part in entry.evaluations:
             command, names = _evaluation(file, f"run {entry.name}: evaluation {part}", part, ratio)
             key = json.dumps(command)
             command += ["--model", *models, "--out", f"{{out}}/{run}/{part}"]
             command += ["--device", device] if device and "device" in names else []
-            jobs.append(Job(run, part, tuple(command), key, needs, entry.alone))
+            jobs.append(Step(run, part, tuple(command), key, needs, entry.alone))
     return jobs
 
 
@@ -270,13 +270,13 @@ class Pool:
         self.environment = dict(os.environ)
         if on_cpu and self.parallel > 1:
             self.environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // self.parallel)))
-        self._running: dict[Job, tuple[subprocess.Popen[bytes], float]] = {}
+        self._running: dict[Step, tuple[subprocess.Popen[bytes], float]] = {}
 
     def is_done(self, name: str) -> bool:
         """Whether a job came to its end, with whatever settings."""
         return (self.out / name / DONE).is_file()
 
-    def seconds(self, job: Job) -> float | None:
+    def seconds(self, job: Step) -> float | None:
         """The time that a job took; None where it is not done, or was with other settings."""
         try:
             content = json.loads((self.out / job.name / DONE).read_text(encoding="utf-8"))
@@ -284,7 +284,7 @@ class Pool:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def carry_out(self, waiting: list[Job]) -> None:
+    def carry_out(self, waiting: list[Step]) -> None:
         """Begins what may begin until nothing is left; Ctrl-C is passed on, and waited for."""
         from mjp.core.run import stop_requests
 
@@ -314,12 +314,12 @@ class Pool:
                 process.kill()
         self.failures |= {job.name: f"needs {', '.join(job.needs)}" for job in waiting}
 
-    def _may_begin(self, job: Job) -> bool:
+    def _may_begin(self, job: Step) -> bool:
         alone = job.alone or any(other.alone for other in self._running)
         free = len(self._running) < (1 if alone else self.parallel)
         return free and all(map(self.is_done, job.needs))
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: Step) -> None:
         folder, command = self.out / job.name, list(job.command)
         folder.parent.mkdir(parents=True, exist_ok=True)
         if job.part == TRAINING:
@@ -343,7 +343,7 @@ class Pool:
             )
         self._running[job] = process, time.monotonic()
 
-    def _end(self, job: Job, *, stopping: bool) -> None:
+    def _end(self, job: Step, *, stopping: bool) -> None:
         """Notes how a process ended."""
         process, begun = self._running.pop(job)
         seconds, folder = time.monotonic() - begun, self.out / job.name
@@ -362,7 +362,7 @@ class Pool:
             self.failures[job.name] = f"status {process.returncode}: {last}"
             say(f"{job.name} failed: {last}")
 
-    def show(self, jobs: Sequence[Job], labels: Mapping[str, str]) -> None:
+    def show(self, jobs: Sequence[Step], labels: Mapping[str, str]) -> None:
         """A row for each run: what of it is done, and the time that took."""
         table = Table("run", "label", "state", "time", title=str(self.out))
         for name, label in labels.items():

@@ -11,7 +11,7 @@ from mjp.evaluate.corruptions import (
     ALEXNET_ERRORS,
     CLEAN,
     ErrorScorer,
-    Outcome,
+    WrongAnswers,
     corruption_record,
     summary_record,
 )
@@ -40,7 +40,7 @@ def test_errors_are_counted_for_each_version_among_the_classes_that_compete(tmp_
 
 def test_alexnet_itself_has_an_mce_of_100():
     outcomes = {
-        name: Outcome((np.full(4, error / 2), np.full(4, 3 * error / 2)))
+        name: WrongAnswers((np.full(4, error / 2), np.full(4, 3 * error / 2)))
         for name, error in ALEXNET_ERRORS.items()
     }
     values = summary_record(outcomes, {"imagenet": True}, paired=True).values
@@ -50,10 +50,10 @@ def test_alexnet_itself_has_an_mce_of_100():
 def test_mce_and_its_interval_are_over_images_that_all_corruptions_share():
     rng = np.random.default_rng(0)
     outcomes = {
-        name: Outcome(tuple((rng.random(200) < error).astype(float) for _ in SEVERITIES))
+        name: WrongAnswers(tuple((rng.random(200) < error).astype(float) for _ in SEVERITIES))
         for name, error in ALEXNET_ERRORS.items()
     }
-    clean = {CLEAN: Outcome((np.array([1.0, 0, 0, 0]),))}
+    clean = {CLEAN: WrongAnswers((np.array([1.0, 0, 0, 0]),))}
     values = summary_record({**outcomes, **clean}, {"imagenet": True}, paired=True).values
     errors = {name: np.mean(outcome.errors) for name, outcome in outcomes.items()}
     shares = [error / ALEXNET_ERRORS[name] for name, error in errors.items()]
@@ -76,7 +76,7 @@ def test_mce_and_its_interval_are_over_images_that_all_corruptions_share():
 
 
 def test_sets_of_different_sizes_have_errors_but_no_interval():
-    outcome = Outcome((np.ones(3), np.zeros(4), np.ones(3), np.ones(3), np.ones(3)))
+    outcome = WrongAnswers((np.ones(3), np.zeros(4), np.ones(3), np.ones(3), np.ones(3)))
     record = corruption_record("fog", outcome, {"imagenet": True})
     assert record.values["error"] == pytest.approx(80)
     assert record.values["error_2"] == 0

@@ -62,7 +62,7 @@ def run_corruptions(options: EvalCorruptionsOptions) -> None:
         clean = None if prepared else evaluation.open_source()
         sources = _sources(evaluation, names, clean, prepared)
         conditions = _conditions(evaluation, clean)
-        outcomes: dict[str, dict[str, Outcome]] = {label: {} for label in conditions}
+        outcomes: dict[str, dict[str, WrongAnswers]] = {label: {} for label in conditions}
         records = []
         for name, images in sources.items():
             files = {label: _outcome_file(name, each) for label, each in conditions.items()}
@@ -94,7 +94,7 @@ def run_corruptions(options: EvalCorruptionsOptions) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class WrongAnswers:
     """What one model got wrong under one corruption: at each severity 1 for every image that it got
     wrong; and how many could not be read, at all severities together."""
 
@@ -120,7 +120,7 @@ def _outcome_file(name: str, conditions: Mapping[str, Scalar]) -> str:
     return f"corruptions/{name}-{digest}.safetensors"
 
 
-def _read(file: Path) -> Outcome | None:
+def _read(file: Path) -> WrongAnswers | None:
     """What an earlier run measured; None where there is no such file."""
     try:
         tensors = load_file(file)
@@ -128,7 +128,7 @@ def _read(file: Path) -> Outcome | None:
         return None
     unreadable = int(tensors.pop("unreadable")[0])
     wrong = tuple(tensors[str(place)].astype(float) for place in range(len(tensors)))
-    return Outcome(wrong, unreadable)
+    return WrongAnswers(wrong, unreadable)
 
 
 def _names(options: EvalCorruptionsOptions) -> tuple[str, ...]:
@@ -212,12 +212,12 @@ def _measure(
     labels: Sequence[str],
     *,
     made: bool,
-) -> dict[str, Outcome]:
+) -> dict[str, WrongAnswers]:
     """What some of the models get wrong; the corruption is made of the images, or in them."""
     options, corrupts = evaluation.options, made and name != CLEAN
     versions = len(SEVERITIES) if corrupts else 1
     missing = [subject for subject in evaluation.subjects if subject.label in labels]
-    outcomes = {label: Outcome() for label in labels}
+    outcomes = {label: WrongAnswers() for label in labels}
     for source in sources if labels else ():
 
         def decoder(view: View, source: Source = source) -> CorruptingDecoder:
@@ -234,11 +234,11 @@ def _measure(
         for subject, rows in evaluation.measure(source, what, scorer, decode, missing, versions):
             before = outcomes[subject.label]
             wrong, unreadable = rows.read().T, before.unreadable + rows.unreadable
-            outcomes[subject.label] = Outcome((*before.wrong, *wrong), unreadable)
+            outcomes[subject.label] = WrongAnswers((*before.wrong, *wrong), unreadable)
     return outcomes
 
 
-def corruption_record(name: str, outcome: Outcome, conditions: Mapping[str, Scalar]) -> Record:
+def corruption_record(name: str, outcome: WrongAnswers, conditions: Mapping[str, Scalar]) -> Record:
     """Errors in percent; over AlexNet's where the classes are ImageNet's."""
     errors = [100 * error for error in outcome.errors]
     alexnet = ALEXNET_ERRORS.get(name) if conditions.get("imagenet") else None
@@ -254,7 +254,7 @@ def corruption_record(name: str, outcome: Outcome, conditions: Mapping[str, Scal
 
 
 def summary_record(
-    outcomes: Mapping[str, Outcome], conditions: Mapping[str, Scalar], *, paired: bool
+    outcomes: Mapping[str, WrongAnswers], conditions: Mapping[str, Scalar], *, paired: bool
 ) -> Record:
     """mCE, normalised by AlexNet and not, where all fifteen corruptions were measured; with
     intervals where they are paired: of the same images."""
@@ -273,7 +273,7 @@ def summary_record(
 
 
 def _mean(
-    outcomes: Sequence[Outcome], divisors: Sequence[float] = (), *, paired: bool = True
+    outcomes: Sequence[WrongAnswers], divisors: Sequence[float] = (), *, paired: bool = True
 ) -> Estimate:
     """The mean over corruptions of each one's error over its divisor; its interval, where all are
     of the same images."""

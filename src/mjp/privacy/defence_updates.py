@@ -237,7 +237,7 @@ class PrivateSGD(GradientPart):
 
 
 @dataclass(frozen=True)
-class Batch(GradientPart):
+class LargerBatch(GradientPart):
     """The mean gradient of several images is sent."""
 
     name = "batch"

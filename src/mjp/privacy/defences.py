@@ -17,7 +17,7 @@ from mjp.jigsaw import JigsawPlan
 from mjp.privacy import sharing
 from mjp.privacy.defence_parts import PARTS, Gradients, Part
 from mjp.privacy.defence_positions import Jigsaw
-from mjp.privacy.defence_updates import Batch, LocalSteps, PrivateSGD
+from mjp.privacy.defence_updates import LargerBatch, LocalSteps, PrivateSGD
 from mjp.privacy.public import PublicModel
 from mjp.privacy.sharing import Labels
 from mjp.privacy.update import SharedUpdate
@@ -65,7 +65,7 @@ class Defence:
 
     @property
     def images_per_update(self) -> int:
-        batch = self._part(Batch)
+        batch = self._part(LargerBatch)
         return 1 if batch is None else batch.images
 
     @property

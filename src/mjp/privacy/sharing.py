@@ -16,7 +16,7 @@ from mjp.models.backbone import MJPBackbone, check_images, check_plan
 from mjp.privacy.public import Loss, PublicModel, as_public, logits_of
 from mjp.privacy.update import SharedUpdate
 
-Batch = dict[str, Tensor]
+Inputs = dict[str, Tensor]
 Labels = Tensor | Mapping[str, Tensor] | None
 """Classes of images, or all else that a task's batch has beside `images`, by name.
 
@@ -88,7 +88,7 @@ def share_each(
     batch = _batch(public, images, labels, plan, localization_weight)
     parameters = _trained(public.model)
 
-    def gradients(one: Batch) -> Batch:
+    def gradients(one: Inputs) -> Inputs:
         alone = {name: value[None] if batch[name].dim() else value for name, value in one.items()}
         own = None
         if plan is not None:
@@ -123,7 +123,7 @@ def labels_of(labels: Labels, part: slice) -> Labels:
 def client_loss(
     parameters: dict[str, Tensor],
     public: PublicModel,
-    batch: Batch,
+    batch: Inputs,
     plan: JigsawPlan | None,
     localization_weight: float,
 ) -> Tensor:
@@ -142,7 +142,7 @@ class _Client(nn.Module):
         self._loss = public.loss
         self._weight = localization_weight
 
-    def forward(self, batch: Batch, plan: JigsawPlan | None) -> Tensor:
+    def forward(self, batch: Inputs, plan: JigsawPlan | None) -> Tensor:
         model: Any = self.public_model
         if self._loss is not None:
             return self._loss(model, batch, plan)["loss"]
@@ -169,7 +169,7 @@ def as_targets(public: PublicModel, labels: Tensor) -> Tensor:
 
 def _batch(
     public: PublicModel, images: Tensor, labels: Labels, plan: JigsawPlan | None, weight: float
-) -> Batch:
+) -> Inputs:
     """Images and labels as a loss takes them, once they are found to fit."""
     check_images(images)
     check_plan(plan)
