@@ -55,6 +55,12 @@ def flat(gradients) -> torch.Tensor:
     return torch.cat([one.double().flatten() for one in gradients.values()])
 
 
+def sent() -> tuple[PublicModel, SharedUpdate]:
+    """A public model, and an update of it."""
+    public = plain()
+    return public, sharing.share(public, *client())
+
+
 def processed(text, public, update, seed=0) -> SharedUpdate:
     return parse_defence(text).process(public, update, source(seed))
 
@@ -62,8 +68,7 @@ def processed(text, public, update, seed=0) -> SharedUpdate:
 # Parsing.
 
 
-CANONICAL = [
-    "none",
+SINGLE = [
     "mjp=0.27",
     "mjp=0.27,0.5",
     "shuffle=0.27",
@@ -79,26 +84,15 @@ CANONICAL = [
     "dp=0.5,2",
     "batch=4",
     "steps=4,0.01",
-    "mjp=0.27+clip=1+noise=1e-06",
-    "noise=1e-06+clip=1",
-    "mjp=0.27+unshared+batch=2+dp=1",
 ]
 
 
-@pytest.mark.parametrize("text", [one for one in CANONICAL if one == "none" or "+" in one])
-def test_canonical_texts_read_back_as_themselves(text):
-    assert str(parse_defence(text)) == text
-
-
 def test_every_part_is_tried_here():
-    assert {part.split("=")[0] for text in CANONICAL for part in text.split("+")} == {
-        "none",
-        *PARTS,
-    }
+    assert {text.split("=")[0] for text in SINGLE} == {*PARTS}
 
 
 class TestEveryDefence(DefenceContract):
-    @pytest.fixture(params=sorted(t for t in CANONICAL if t != "none" and "+" not in t))
+    @pytest.fixture(params=SINGLE)
     def text(self, request):
         return request.param
 
@@ -121,62 +115,37 @@ positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
 chance = st.floats(min_value=0, max_value=1, exclude_min=True)
 
 
-@given(
-    ratio=chance,
-    probability=chance,
-    norm=positive,
-    std=positive,
-    rate=positive,
-    n=st.integers(1, 10**9),
-)
+@given(chance, chance, positive, positive, positive, st.integers(1, 10**9))
 def test_any_numbers_survive_the_round_trip(ratio, probability, norm, std, rate, n):
     text = f"mjp={ratio!r},{probability!r}+clip={norm!r}+noise={std!r}+batch={n}+steps={n},{rate!r}"
     defence = parse_defence(text)
     assert parse_defence(str(defence)) == defence
     jigsaw, clip, noise, _, steps = defence.parts
-    assert (jigsaw.ratio, jigsaw.probability, clip.norm, noise.std) == (
-        ratio,
-        probability,
-        norm,
-        std,
-    )
+    assert (jigsaw.ratio, jigsaw.probability) == (ratio, probability)
+    assert (clip.norm, noise.std, steps.steps) == (norm, std, n)
     assert (defence.images_per_update, defence.local_steps, defence.learning_rate) == (n, n, rate)
-    assert steps.steps == n
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "has a part without a name"),
         ("mjp=0.27+", "has a part without a name"),
-        ("=3", "has a part without a name"),
         ("prun=0.9", "no defence 'prun'; did you mean prune"),
-        ("xyzzy", "no defence 'xyzzy'; there is none, "),
         ("none+clip=1", "none cannot be part of 'none\\+clip=1'"),
         ("mjp", "write mjp=<ratio>\\[,<probability>\\]"),
-        ("mjp=0.1,0.2,0.3", "'mjp=0.1,0.2,0.3' is no defence; write mjp="),
         ("frozen=1", "'frozen=1' is no defence; write frozen"),
-        ("steps=4", "write steps=<steps>,<learning_rate>"),
         ("clip=one", "'one' in 'clip=one' is no number"),
-        ("clip=1+2", "'1\\+2' in 'clip=1\\+2' is no number"),
         ("batch=2.5", "'2.5' in 'batch=2.5' is no whole number"),
-        ("batch=0", "images of batch must be a whole number of at least 1, got 0"),
         ("steps=0,0.1", "steps of steps must be a whole number of at least 1, got 0"),
-        ("steps=2,0", "learning rate of steps must be above 0, got 0"),
         ("mjp=1.2", "ratio of mjp must be a number between 0 and 1, got 1.2"),
         ("mjp=0", "ratio of mjp must be above 0, got 0"),
-        ("shuffle=0.5,0", "probability of shuffle must be above 0"),
-        ("prune=0", "share of prune must be above 0"),
         ("prune=1", "prune=1 leaves nothing to send"),
         ("clip=-1", "norm of clip must be a number of at least 0, got -1"),
-        ("clip=nan", "must be a number of at least 0, got nan"),
         ("noise=inf", "must be a number of at least 0, got inf"),
         ("dp=0", "noise multiplier of dp must be above 0"),
-        ("dp=1,0", "max norm of dp must be above 0"),
         ("clip=1+clip=2", "clip is there twice, clip=1 and clip=2; choose one"),
         ("mjp=0.2+shuffle=0.2", "mjp and shuffle exclude each other: both shuffle"),
         ("frozen+unshared", "frozen and unshared exclude each other: each of them keeps"),
-        ("sincos+frozen", "sincos and frozen exclude each other"),
         ("fp16+bf16", "fp16 and bf16 exclude each other: the second rounding"),
         ("dp=1+clip=1", "dp and clip exclude each other: DP-SGD clips by itself"),
         ("noise=1+dp=1", "dp and noise exclude each other: DP-SGD adds noise by itself"),
@@ -186,21 +155,6 @@ def test_any_numbers_survive_the_round_trip(ratio, probability, norm, std, rate,
 def test_what_cannot_be_is_refused_with_a_reason(text, message):
     with pytest.raises(ConfigError, match=message):
         parse_defence(text)
-
-
-def test_titles_are_words():
-    for text, title in [
-        ("none", "no defence"),
-        ("mjp=0.27", "MJP, 27 % of the patches"),
-        ("mjp=0.27,0.5", "MJP, 27 % of the patches, in 50 % of the updates"),
-        ("clip=1+noise=1e-6", "clipped to norm 1, Gaussian noise of 1e-06"),
-        ("dp=1", "DP-SGD, noise multiplier 1, clipping norm 1"),
-        ("steps=4,0.01", "4 local steps at a learning rate of 0.01"),
-    ]:
-        assert parse_defence(text).title == title
-    assert parse_defence("none").about == "The client sends its gradients as they are."
-    assert "rounds every entry to 11 significant bits" in parse_defence("fp16").about
-    assert "rounds every entry to 8 significant bits" in parse_defence("bf16").about
 
 
 # The public model.
@@ -226,16 +180,19 @@ def test_mjp_around_a_plain_model_keeps_its_answers_without_a_plan():
     assert public.model.pos_embed.any(), "the copy shares nothing with the model"
 
 
-def test_notes_tell_what_was_not_trained():
-    public, trained = plain(), wrapped()
-    assert "unknown position is untrained" in parse_defence("mjp=0.5").notes(public)[0]
-    assert parse_defence("mjp=0.5").notes(trained) == ()
-    assert "own ratio is 0.5, not 0.25" in parse_defence("mjp=0.25").notes(trained)[0]
-    sincos = parse_defence("sincos")
-    assert "not trained with sin-cos positions" in sincos.notes(public)[0]
-    assert sincos.notes(sincos.public(public)) == ()
-    assert parse_defence("clip=1").notes(public) == ()
-    assert len(parse_defence("mjp=0.5+sincos").notes(public)) == 2
+@pytest.mark.parametrize(
+    ("text", "build", "notes"),
+    [
+        ("mjp=0.5", plain, ["unknown position is untrained"]),
+        ("mjp=0.5", wrapped, []),
+        ("mjp=0.25", wrapped, ["own ratio is 0.5, not 0.25"]),
+        ("mjp=0.5+sincos", plain, ["unknown position", "not trained with sin-cos positions"]),
+        ("clip=1", plain, []),
+    ],
+)
+def test_notes_tell_what_was_not_trained(text, build, notes):
+    for note, part in zip(parse_defence(text).notes(build()), notes, strict=True):
+        assert part in note
 
 
 @pytest.mark.parametrize("kind", ["plain", "distilled", "registers", "average pooling"])
@@ -251,26 +208,12 @@ def test_sincos_replaces_the_rows_of_the_patches_and_has_no_gradient(kind):
     for place in range(8):  # Four rows of two patches, by the formula.
         row, col = divmod(place, 2)
         angles = [axis / 10000 ** (k / 12) for axis in (row, col) for k in range(12)]
-        expected = [
-            *map(math.sin, angles[:12]),
-            *map(math.cos, angles[:12]),
-            *map(math.sin, angles[12:]),
-            *map(math.cos, angles[12:]),
-        ]
-        assert torch.allclose(rows[place], torch.tensor(expected), atol=1e-6)
-    distance = torch.cdist(rows, rows) + 10 * torch.eye(8)
-    assert distance.min() > 0.5
-    assert parse_defence("sincos").public(defended) is defended
+        axes = torch.tensor(angles).reshape(2, 12)
+        expected = torch.stack([axes.sin(), axes.cos()], dim=1).flatten()
+        assert torch.allclose(rows[place], expected, atol=1e-6)
     update = parse_defence("sincos").share(defended, *client(), None, source())
     assert TABLE not in update.gradients
     assert "patch_embed.proj.weight" in update.gradients
-
-
-@pytest.mark.parametrize("text", ["mjp=0.5", "frozen", "unshared", "sincos"])
-def test_a_model_without_positions_cannot_hide_them(text):
-    public = PublicModel.of(VITS["plain"].build(pos_embed="none"))
-    with pytest.raises(ConfigError, match=f"{text.split('=')[0]} is about the table of absolute"):
-        parse_defence(text).public(public)
 
 
 def test_the_plain_variant_is_defended_as_timms_model_is():
@@ -286,31 +229,36 @@ def test_the_plain_variant_is_defended_as_timms_model_is():
     assert "was not trained with MJP" in note
 
 
-def test_models_that_mjp_does_not_fit_are_refused():
-    swin = mjp.wrap(OTHERS["swin"].build(), mjp.MJPConfig(absolute_positions="added"))
-    with pytest.raises(ConfigError, match="MJPSwinTransformer is no ViT of timm"):
-        parse_defence("mjp=0.5").public(PublicModel.of(swin))
-    own = wrapped(positions="own")
-    with pytest.raises(ConfigError, match="positions='own', so no unknown position"):
-        parse_defence("mjp=0.5").public(own)
-    narrow = PublicModel.of(VITS["plain"].build(embed_dim=18))
-    with pytest.raises(ConfigError, match="multiple of 4, this model has 18"):
-        parse_defence("sincos").public(narrow)
-
-    class Other(timm.models.VisionTransformer):
-        pass
-
-    foreign = Other(**TINY, patch_size=16, num_classes=CLASSES)
-    with pytest.raises(ConfigError, match=r"mjp cannot be put around this model: .*no adapter"):
-        parse_defence("mjp=0.5").public(PublicModel.of(foreign))
+class Other(timm.models.VisionTransformer):
+    """A model that only somebody else knows."""
 
 
-def test_a_ratio_that_takes_no_patch_is_refused():
-    with pytest.raises(ConfigError, match=r"mjp=0.05 takes 0 of the 8 patches .* at least 0.125"):
-        parse_defence("mjp=0.05").public(plain())
-    with pytest.raises(ConfigError, match=r"shuffle=0.125 takes 1 of the 8 .* at least 0.25"):
-        parse_defence("shuffle=0.125").draw_plan(plain(), 1, source())
-    assert parse_defence("mjp=0.125").draw_plan(plain(), 1, source()).masked.sum() == 1
+def swin():
+    return mjp.wrap(OTHERS["swin"].build(), mjp.MJPConfig(absolute_positions="added"))
+
+
+@pytest.mark.parametrize(
+    ("text", "build", "message"),
+    [
+        ("mjp=0.5", swin, "MJPSwinTransformer is no ViT of timm"),
+        ("mjp=0.5", lambda: wrapped(positions="own").model, "so no unknown position"),
+        ("sincos", lambda: VITS["plain"].build(embed_dim=18), "multiple of 4, this model has 18"),
+        (
+            "mjp=0.5",
+            lambda: Other(**TINY, patch_size=16, num_classes=CLASSES),
+            "mjp cannot be put around this model: .*no adapter",
+        ),
+        ("mjp=0.05", VITS["plain"].build, "takes 0 of the 8 patches .* at least 0.125"),
+        *(
+            (text, lambda: VITS["plain"].build(pos_embed="none"), "is about the table of absolute")
+            for text in ("mjp=0.5", "frozen", "unshared", "sincos")
+        ),
+    ],
+)
+def test_models_that_a_defence_does_not_fit_are_refused(text, build, message):
+    public = PublicModel.of(build())
+    with pytest.raises(ConfigError, match=message):
+        parse_defence(text).public(public)
 
 
 # Plans.
@@ -321,6 +269,9 @@ def test_each_image_gets_its_own_mask_of_the_ratio():
     assert plan.masked.sum(dim=1).tolist() == [4] * 16
     assert len({tuple(row) for row in plan.masked.tolist()}) > 1
     assert parse_defence("clip=1").draw_plan(plain(), 16, source()) is None
+    assert parse_defence("mjp=0.125").draw_plan(plain(), 1, source()).masked.sum() == 1
+    with pytest.raises(ConfigError, match=r"shuffle=0.125 takes 1 of the 8 .* at least 0.25"):
+        parse_defence("shuffle=0.125").draw_plan(plain(), 1, source())
 
 
 def test_each_client_decides_by_itself_whether_there_is_a_jigsaw():
@@ -346,44 +297,18 @@ def test_a_plan_and_noise_for_a_model_on_the_gpu_come_from_a_generator_on_the_cp
     defence.share(public, images.cuda(), labels.cuda(), plan, source())
 
 
-def test_a_plan_is_there_exactly_when_the_defence_has_a_jigsaw():
-    public = plain()
-    images, labels = client()
-    plan = parse_defence("shuffle=0.5").draw_plan(public, 1, source())
-    with pytest.raises(ConfigError, match="clip=1 has no jigsaw, but a plan"):
-        parse_defence("clip=1").share(public, images, labels, plan, source())
-    with pytest.raises(ConfigError, match=r"shuffle=0.5 needs a plan"):
-        parse_defence("shuffle=0.5").share(public, images, labels, None, source())
-    parse_defence("shuffle=0.5,0.5").share(public, images, labels, None, source())
-
-
 # Sharing.
-
-
-def test_without_a_defence_the_update_is_as_it_was():
-    public, (images, labels) = plain(), client(2)
-    update = parse_defence("none").share(public, images, labels, None, source())
-    expected = sharing.share(public, images, labels)
-    assert update.gradients.keys() == expected.gradients.keys()
-    assert all(torch.equal(update.gradients[k], one) for k, one in expected.gradients.items())
-    assert (update.defence, update.batch) == ("none", 2)
 
 
 def test_a_shuffling_client_moves_the_pixels_and_hides_no_position():
     public, (images, labels) = wrapped(), client()
     defence = parse_defence("shuffle=0.5")
-    plan = next(
-        plan
-        for plan in (defence.draw_plan(public, 1, source(seed)) for seed in range(9))
-        if not torch.equal(plan.source, torch.arange(8)[None])
-    )
+    plan = defence.draw_plan(public, 1, source())
     update = defence.share(public, images, labels, plan, source())
-    moved = sharing.share(public, plan.apply(images), labels)
+    moved, still = (sharing.share(public, one, labels) for one in (plan.apply(images), images))
     assert torch.equal(flat(update.gradients), flat(moved.gradients))
+    assert not torch.equal(flat(update.gradients), flat(still.gradients))
     assert Reading(public, update).masked is None
-    assert not torch.equal(
-        flat(update.gradients), flat(sharing.share(public, images, labels).gradients)
-    )
 
 
 def test_an_update_keeps_its_facts_and_gets_the_name_of_its_defence():
@@ -396,24 +321,38 @@ def test_an_update_keeps_its_facts_and_gets_the_name_of_its_defence():
     assert update.localization_weight == 0.1
 
 
-def test_an_update_that_is_not_what_its_defence_says_is_refused():
-    public, images_and_labels = plain(), client(2)
-    update = sharing.share(public, *images_and_labels)
-    for text, message in [
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
         ("batch=4", "update is of 2 images, but its defence says batch=4"),
         ("steps=4,0.01", "of 1 local steps at a learning rate of None, but .* steps=4,0.01"),
         ("dp=1", "this update is one of 2 images and 1 steps"),
+        ("fp16", "pos_embed goes up to 100000, which fp16 cannot hold"),
+    ],
+)
+def test_an_update_that_its_defence_cannot_be_of_is_refused(text, message):
+    public, update = plain(), sharing.share(plain(), *client(2))
+    if text == "fp16":
+        update = SharedUpdate({TABLE: torch.full((1, 9, 48), 1e5)})
+        assert processed("bf16", public, update).gradients[TABLE].max() > 9e4
+    with pytest.raises(ConfigError, match=message):
+        processed(text, public, update)
+
+
+def test_a_client_that_does_not_do_what_its_defence_says_is_refused():
+    public = plain()
+    plan = parse_defence("shuffle=0.5").draw_plan(public, 1, source())
+    for text, drawn, more, message in [
+        ("clip=1", plan, {}, "clip=1 has no jigsaw, but a plan"),
+        ("shuffle=0.5", None, {}, "shuffle=0.5 needs a plan"),
+        ("frozen", None, {}, "frozen goes with another public model"),
+        ("none", None, {"localization_weight": 0.1}, "needs a model with a locator"),
     ]:
         with pytest.raises(ConfigError, match=message):
-            processed(text, public, update)
-    with pytest.raises(ConfigError, match="has the defence clip=1 already"):
-        processed("noise=1", public, processed("clip=1", public, update))
-    with pytest.raises(ConfigError, match="frozen goes with another public model"):
-        parse_defence("frozen").share(public, *images_and_labels, None, source())
-    with pytest.raises(ConfigError, match=r"localization_weight=0.1 needs a model with a locator"):
-        parse_defence("none").share(
-            public, *images_and_labels, None, source(), localization_weight=0.1
-        )
+            parse_defence(text).share(public, *client(), drawn, source(), **more)
+    once = parse_defence("shuffle=0.5,0.5+clip=1").share(public, *client(), None, source())
+    with pytest.raises(ConfigError, match="clip=1 already"):
+        processed("noise=1", public, once)
 
 
 def sgd(model, images, labels, steps, rate):
@@ -432,7 +371,7 @@ def sgd(model, images, labels, steps, rate):
     }
 
 
-@pytest.mark.parametrize("text", ["steps=4,0.5", "frozen+steps=4,0.5"])
+@pytest.mark.parametrize("text", [f"{one}steps=4,0.5" for one in ("", "frozen+", "unshared+")])
 def test_local_steps_equal_a_plain_training_loop(text):
     defence = parse_defence(text)
     model = VITS["plain"].build().eval().double()
@@ -441,31 +380,21 @@ def test_local_steps_equal_a_plain_training_loop(text):
     images = images.double()
     update = defence.share(public, images, labels, None, source())
     expected = sgd(public.model, images, labels, 4, 0.5)
+    assert (TABLE in expected) == ("frozen" not in text)
+    if "unshared" in text:  # It is trained, and not sent.
+        del expected[TABLE]
     assert update.gradients.keys() == expected.keys()
     for name, one in expected.items():
         assert torch.allclose(update.gradients[name], one, atol=1e-10), name
-    once = sharing.share(public, images, labels).gradients
-    assert (flat(update.gradients) - flat(once)).norm() > 1e-2 * flat(once).norm()
-
-
-def test_a_frozen_table_stays_where_an_unshared_one_is_trained():
-    unshared, frozen = parse_defence("unshared+steps=4,0.5"), parse_defence("frozen+steps=4,0.5")
-    public, images_and_labels = plain(), client()
-    trained = unshared.share(public, *images_and_labels, None, source())
-    still = frozen.share(frozen.public(public), *images_and_labels, None, source())
-    assert trained.gradients.keys() == still.gradients.keys()
-    assert TABLE not in still.gradients
-    assert public.model.pos_embed.requires_grad
-    difference = flat(trained.gradients) - flat(still.gradients)
-    assert difference.norm() > 1e-3 * flat(still.gradients).norm()
+    once = sgd(public.model, images, labels, 1, 0.5)
+    first = flat({name: once[name] for name in expected})
+    assert (flat(update.gradients) - first).norm() > 1e-2 * first.norm()
 
 
 # Processing.
 
 
-@pytest.mark.parametrize(
-    "text", ["fp16", "bf16", "clip=0.01", "prune=0.5", "clip=0.01+prune=0.3+fp16"]
-)
+@pytest.mark.parametrize("text", ["bf16", "clip=0.01+prune=0.3+fp16"])
 def test_exact_zero_rows_of_mjp_stay_exact_zeros(text):
     public = wrapped()
     update, masked = masked_update(public)
@@ -475,24 +404,20 @@ def test_exact_zero_rows_of_mjp_stay_exact_zeros(text):
 
 
 def test_clipping_scales_everything_by_one_factor():
-    public = plain()
-    update = sharing.share(public, *client())
+    public, update = sent()
     norm = flat(update.gradients).norm()
     clipped = processed("clip=0.25", public, update)
     assert norm > 0.25
     assert torch.isclose(flat(clipped.gradients).norm(), torch.tensor(0.25).double(), rtol=1e-6)
     for name, one in update.gradients.items():
         assert torch.allclose(clipped.gradients[name], one * float(0.25 / norm), rtol=1e-6)
-    cosine = torch.cosine_similarity(flat(clipped.gradients), flat(update.gradients), dim=0)
-    assert abs(cosine - 1) < 1e-12
     loose = processed("clip=1e9", public, update)
     assert torch.equal(flat(loose.gradients), flat(update.gradients))
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_pruning_keeps_the_largest_entries_of_each_tensor(share):
-    public = plain()
-    update = sharing.share(public, *client())
+def test_pruning_keeps_the_largest_entries_of_each_tensor():
+    share = 0.7
+    public, update = sent()
     pruned = processed(f"prune={share}", public, update)
     for name, one in update.gradients.items():
         kept = pruned.gradients[name]
@@ -508,8 +433,7 @@ def test_pruning_keeps_the_largest_entries_of_each_tensor(share):
     [("fp16", torch.float16, 2.0**-11, 2.0**-25), ("bf16", torch.bfloat16, 2.0**-8, 0.0)],
 )
 def test_casting_rounds_and_leaves_the_tensors_in_its_type(text, dtype, error, least):
-    public = plain()
-    update = sharing.share(public, *client())
+    public, update = sent()
     cast = processed(text, public, update)
     for name, one in update.gradients.items():
         assert cast.gradients[name].dtype == dtype
@@ -518,45 +442,27 @@ def test_casting_rounds_and_leaves_the_tensors_in_its_type(text, dtype, error, l
     assert (flat(cast.gradients) - flat(update.gradients)).norm() > 0
 
 
-def test_what_half_precision_cannot_hold_is_refused():
-    update = SharedUpdate({TABLE: torch.full((1, 9, 48), 1e5)})
-    with pytest.raises(ConfigError, match="pos_embed goes up to 100000, which fp16 cannot hold"):
-        processed("fp16", plain(), update)
-    assert processed("bf16", plain(), update).gradients[TABLE].max() > 9e4
-
-
 @pytest.mark.parametrize("std", [1e-4, 3.0])
 def test_noise_is_gaussian_of_its_standard_deviation(std):
-    public = plain()
-    update = sharing.share(public, *client())
+    public, update = sent()
     noisy = processed(f"noise={std}", public, update)
     noise = flat(noisy.gradients) - flat(update.gradients)
     assert abs(noise.std() / std - 1) < 0.01
     assert abs(noise.mean() / std) < 0.02
     assert abs((noise.abs() < std).double().mean() - 0.6827) < 0.01
-    again, other = (processed(f"noise={std}", public, update, seed) for seed in (0, 1))
-    assert torch.equal(flat(again.gradients), flat(noisy.gradients))
+    other = processed(f"noise={std}", public, update, seed=1)
     assert not torch.equal(flat(other.gradients), flat(noisy.gradients))
 
 
-def test_unshared_drops_the_table_and_nothing_else():
-    public = plain()
-    update = sharing.share(public, *client())
-    held = processed("unshared", public, update)
-    assert update.gradients.keys() - held.gradients.keys() == {TABLE}
-    assert all(torch.equal(one, update.gradients[name]) for name, one in held.gradients.items())
-
-
 def test_parts_act_in_the_order_they_are_written():
-    public = plain()
-    update = sharing.share(public, *client())
-    first = processed("clip=0.5+prune=0.9", public, update)
-    last = processed("prune=0.9+clip=0.5", public, update)
-    assert torch.isclose(flat(last.gradients).norm(), torch.tensor(0.5).double(), rtol=1e-6)
-    assert flat(first.gradients).norm() < 0.49
-    noisy = processed("clip=0.5+noise=1", public, update)
-    assert flat(noisy.gradients).norm() > 10
-    assert flat(processed("noise=1+clip=0.5", public, update).gradients).norm() < 0.501
+    public, update = sent()
+    for text, least, most in [
+        ("clip=0.5+prune=0.9", 0, 0.49),
+        ("prune=0.9+clip=0.5", 0.499, 0.501),
+        ("clip=0.5+noise=1", 10, math.inf),
+        ("noise=1+clip=0.5", 0.499, 0.501),
+    ]:
+        assert least < flat(processed(text, public, update).gradients).norm() < most, text
 
 
 # DP-SGD.
@@ -598,8 +504,6 @@ def test_noise_of_dp_is_multiplier_times_norm_over_batch(multiplier, max_norm, b
     noise = flat(update.gradients) - mean
     assert abs(float(noise.std()) / (multiplier * max_norm / batch) - 1) < 0.01
     assert (update.batch, update.defence) == (batch, str(defence))
-    again = defence.share(public, images, labels, None, source())
-    assert torch.equal(flat(again.gradients), flat(update.gradients))
     assert not hasattr(public.model.pos_embed, "grad_sample")
     assert public.model.pos_embed.grad is None
 
