@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import re
 import shutil
 import signal
 import sys
@@ -21,12 +20,10 @@ from scipy import stats
 
 import mjp
 from mjp.cli import main
-from mjp.core.records import read_records
 from mjp.data.decoding import View
 from mjp.data.source import FolderSource
 from mjp.privacy import audit as audits
-from mjp.privacy import defence_parts, tables
-from mjp.privacy.attacks import ATTACKS
+from mjp.privacy import defence_parts
 from tests.data.pictures import CLASSES, encoded, write_folder
 from tests.evaluate.subjects import SIZE, records, tiny
 from tests.forks import Fork
@@ -40,6 +37,8 @@ SHOWN = [defence for defence in DEFENCES if defence != "unshared"]
 """Under which some attack gives a picture."""
 MOST = 4
 CLOSED = ("april", "patch_solve", "adaptive_solve")
+LABELS = ("cat", "ant", "bee")
+"""Another order than the data's."""
 
 
 def run(*arguments):
@@ -57,13 +56,6 @@ def victim(variant="J", labels=CLASSES, **more):
     return model
 
 
-def pictures_of(folder):
-    """The pictures of a folder of classes as the model is shown them, and their classes' names."""
-    source, cut = FolderSource(folder), View(SIZE, 1.0).transform()
-    images = torch.stack([torch.as_tensor(cut(source.picture(i))) for i in range(len(source))])
-    return images.double() / 255, [source.classes[label] for label in source.labels]
-
-
 @dataclass(frozen=True)
 class Finished:
     """An audit that is done: where it lies, how it was asked for, what it printed."""
@@ -76,31 +68,32 @@ class Finished:
     def out(self):
         return self.home / "out"
 
+    def of(self, defence, attack, kind="audit"):
+        asked = {"defence": defence, "attack": attack}
+        found = records(self.out, kind)
+        return [one["values"] for one in found if asked.items() <= one["conditions"].items()]
+
     def value(self, defence, attack):
-        (found,) = [
-            one["values"]
-            for one in records(self.out, "audit")
-            if (one["conditions"]["defence"], one["conditions"]["attack"]) == (defence, attack)
-        ]
+        (found,) = self.of(defence, attack)
         return found
 
-    @property
-    def names(self):
-        told = [one["conditions"] for one in records(self.out, "audit image")]
-        return list(dict.fromkeys(one["image"] for one in told))
-
-    def images(self, defence, attack):
-        return [
-            one["values"]
-            for one in records(self.out, "audit image")
-            if (one["conditions"]["defence"], one["conditions"]["attack"]) == (defence, attack)
-        ]
+    def right(self, change=lambda inputs: inputs):
+        """Of each picture, whether the model called by hand is right; about changed inputs too."""
+        model = mjp.load(self.home / "m").eval()
+        source, cut = FolderSource(self.home / "set"), View(SIZE, 1.0).transform()
+        images = torch.stack([torch.as_tensor(cut(source.picture(i))) for i in range(len(source))])
+        cfg = model.pretrained_cfg
+        mean, std = (torch.tensor(cfg[name]).reshape(3, 1, 1) for name in ("mean", "std"))
+        with torch.no_grad():
+            best = model(change(((images.double() / 255 - mean) / std).float())).argmax(dim=1)
+        names = [source.classes[label] for label in source.labels]
+        return [LABELS[i] == name for i, name in zip(best, names, strict=True)]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     home = tmp_path_factory.mktemp("audit")
-    mjp.save(victim(labels=("cat", "ant", "bee")), home / "m")  # Another order than the data's.
+    mjp.save(victim(labels=LABELS), home / "m")
     write_folder(home / "set", count=9)
     asked = ("audit", "--model", home / "m", "--images", home / "set", "--most", MOST)
     asked = (*asked, "--chunk", "2", "--show", "2", "--defences", *DEFENCES)
@@ -117,41 +110,14 @@ def test_there_is_a_record_for_every_attack_defence_and_picture(finished):
     combinations = [(defence, attack) for defence in DEFENCES for attack in CLOSED]
     found = [one["conditions"] for one in records(finished.out, "audit")]
     assert [(one["defence"], one["attack"]) for one in found] == combinations
-    assert [one["conditions"]["defence"] for one in records(finished.out, "audit accuracy")] == [
-        *DEFENCES
-    ]
+    accuracy = records(finished.out, "audit accuracy")
+    assert [one["conditions"]["defence"] for one in accuracy] == [*DEFENCES]
     images = [one["conditions"] for one in records(finished.out, "audit image")]
     assert sorted((one["defence"], one["attack"], one["number"]) for one in images) == sorted(
         (*combination, number) for combination in combinations for number in range(MOST)
     )
-    assert {one["gallery"] for one in images} == {MOST}
-
-
-def test_the_tables_are_printed(finished):
-    for part in (
-        *("m: every attack", "a gallery of 4 pictures", "recovered", "does not apply", "100 %"),
-        *("What the defences cost", "clip", "report:", "records:", "grid-1.png"),
-        "m, no defence: recovered, ",
-    ):
+    for part in ("m: every attack", "What the defences cost", "m, no defence: recovered, "):
         assert part in finished.printed
-
-
-def test_the_paper_s_rows_are_labelled_as_the_paper_s(finished):
-    filled = tables.PAPERS.fill(read_records(finished.out))
-    ours = [row.cells for row in filled.rows if row.group == "Measured here: m"]
-    paper = [row.cells for row in filled.rows if row.group.startswith("The paper’s, as printed")]
-    assert len(filled.rows) == len(ours) + len(paper) == len(ours) + 10
-    assert [row[:3] for row in ours] == [
-        ("m", setting, attack.replace("_", " ")) for setting in "abc" for attack in CLOSED[1:]
-    ]
-    assert ("DeiT-S", "a", "the paper’s", "79.8", "0.0350", "0.0057", "18.94") in [
-        row[:7] for row in paper
-    ]
-    # Setting b compares with the jigsaw, c with the picture.
-    values = finished.value(MASKING, "adaptive_solve")
-    shown = {row[1]: row[6] for row in ours if row[2] == "adaptive solve"}
-    assert shown["b"] == f"{values['client_psnr']:.2f}"
-    assert shown["c"] == f"{values['psnr']:.2f}"
 
 
 def test_an_undefended_picture_comes_back_exactly(finished):
@@ -160,22 +126,13 @@ def test_an_undefended_picture_comes_back_exactly(finished):
     assert values["ssim"] > 0.9999
     assert values["identified_pixels"] == values["identified_features"] == 1
     assert values["rank"] == values["rank_needed"] == 24
-    assert 1 < values["condition"] < 1e5
     assert values["level"] == "recovered"
-    assert values["verdict"].startswith("An attacker recovers the picture: ")
     assert values["masked_patches"] == 0
-    assert values["mask_recovered"] is None
-    assert values["psnr_masked"] is None
-    assert values["reason"] == ""
-
-
-def test_the_recovered_pictures_are_those_that_were_shown(finished):
+    assert values["mask_recovered"] is values["psnr_masked"] is None
     weights = records(finished.out)[0]["conditions"]["weights"]
     for number in range(2):
         original, found = (
-            np.asarray(
-                Image.open(finished.out / "pictures" / f"{weights}-none-{what}-{number}.png")
-            )
+            np.asarray(Image.open(f"{finished.out}/pictures/{weights}-none-{what}-{number}.png"))
             for what in ("original", "patch_solve")
         )
         assert original.shape == (*SIZE, 3)
@@ -183,19 +140,23 @@ def test_the_recovered_pictures_are_those_that_were_shown(finished):
     assert not list((finished.out / "pictures").glob("*-2.png"))  # --show 2
 
 
+def test_noise_makes_the_attack_fail_and_nobody_calls_that_private(finished):
+    values = finished.value("clip=1+noise=0.01", "patch_solve")
+    assert values["psnr"] < values["baseline_mean_psnr"] + 1
+    assert values["level"] == "failed"
+    assert "no proof of privacy" in values["verdict"]
+
+
 def test_summaries_are_those_of_the_single_pictures(finished):
-    for defence in ("none", MASKING):
-        values, each = (
-            finished.value(defence, "adaptive_solve"),
-            finished.images(defence, "adaptive_solve"),
-        )
-        psnrs = [one["psnr"] for one in each]
-        assert values["psnr"] == pytest.approx(np.mean(psnrs))
-        assert (values["psnr_lowest"], values["psnr_highest"]) == (min(psnrs), max(psnrs))
-        low, high = stats.t.interval(0.95, MOST - 1, np.mean(psnrs), stats.sem(psnrs))
-        assert (values["psnr_low"], values["psnr_high"]) == pytest.approx((low, high))
-        assert values["condition"] == pytest.approx(np.median([one["condition"] for one in each]))
-        assert values["images"] == values["applied"] == values["gallery"] == MOST
+    values = finished.value(MASKING, "adaptive_solve")
+    each = finished.of(MASKING, "adaptive_solve", "audit image")
+    psnrs = [one["psnr"] for one in each]
+    assert values["psnr"] == pytest.approx(np.mean(psnrs))
+    assert (values["psnr_lowest"], values["psnr_highest"]) == (min(psnrs), max(psnrs))
+    low, high = stats.t.interval(0.95, MOST - 1, np.mean(psnrs), stats.sem(psnrs))
+    assert (values["psnr_low"], values["psnr_high"]) == pytest.approx((low, high))
+    assert values["condition"] == pytest.approx(np.median([one["condition"] for one in each]))
+    assert values["images"] == values["applied"] == values["gallery"] == MOST
 
 
 def test_a_masked_picture_is_split_into_what_was_masked_and_what_was_not(finished):
@@ -207,47 +168,30 @@ def test_a_masked_picture_is_split_into_what_was_masked_and_what_was_not(finishe
     naive = finished.value(MASKING, "patch_solve")
     assert naive["psnr"] < values["psnr"]
     assert "6 patches hide behind the unknown embedding" in naive["reason"]
-    assert values["verdict"].startswith("An attacker who knows the defence recovers")
-    assert not naive["verdict"].startswith("An attacker who knows")
 
 
-def test_an_attack_that_does_not_apply_gives_a_reason_and_no_number(finished):
-    for defence, reason in (
+@pytest.mark.parametrize(
+    ("defence", "reason"),
+    [
         ("none", "norm and a residual around its attention"),
         ("unshared", "the gradient of the position embeddings is not shared"),
-    ):
-        values = finished.value(defence, "april")
-        assert values["applied"] == 0
-        assert reason in values["reason"]
-        assert values["level"] == "does not apply"
-        for name in ("psnr", "psnr_low", "psnr_lowest", "ssim", "mse", "identified_pixels"):
-            assert values[name] is None
-        for one in finished.images(defence, "april"):
-            assert one["applies"] is False
-            assert "psnr" not in one
-
-
-def test_noise_makes_the_attack_fail_and_nobody_calls_that_private(finished):
-    values = finished.value("clip=1+noise=0.01", "patch_solve")
-    assert values["psnr"] < values["baseline_mean_psnr"] + 1
-    assert values["level"] == "failed"
-    assert "no proof of privacy" in values["verdict"]
+    ],
+)
+def test_an_attack_that_does_not_apply_gives_a_reason_and_no_number(finished, defence, reason):
+    values = finished.value(defence, "april")
+    assert reason in values["reason"]
+    assert (values["applied"], values["level"]) == (0, "does not apply")
+    assert {values[name] for name in ("psnr", "psnr_lowest", "ssim", "identified_pixels")} == {None}
+    for one in finished.of(defence, "april", "audit image"):
+        assert one["applies"] is False
+        assert "psnr" not in one
 
 
 def test_accuracy_is_that_of_the_model_called_by_hand(finished):
-    model = mjp.load(finished.home / "m").eval()
-    images, names = pictures_of(finished.home / "set")
-    mean, std = (
-        torch.tensor(model.pretrained_cfg[name]).reshape(3, 1, 1) for name in ("mean", "std")
-    )
-    with torch.no_grad():
-        best = model(((images - mean) / std).float()).argmax(dim=1)
-    right = [("cat", "ant", "bee")[i] == name for i, name in zip(best, names, strict=True)]
+    right = finished.right()
     assert 0 < sum(right) < 9
-    found = {
-        one["conditions"]["defence"]: one["values"]
-        for one in records(finished.out, "audit accuracy")
-    }
+    accuracy = records(finished.out, "audit accuracy")
+    found = {one["conditions"]["defence"]: one["values"] for one in accuracy}
     for defence in ("none", "unshared", "clip=1+noise=0.01"):  # They feed the model the same.
         assert found[defence]["top1"] == pytest.approx(100 * np.mean(right))
         assert found[defence]["accuracy_images"] == 9
@@ -255,46 +199,30 @@ def test_accuracy_is_that_of_the_model_called_by_hand(finished):
     assert "training with such gradients" in found["clip=1+noise=0.01"]["accuracy_note"]
     assert found["none"]["fidelity"] == pytest.approx(1)
     assert found["clip=1+noise=0.01"]["fidelity"] < 0.9
-    assert found["none"]["epsilon"] is None
 
 
-@pytest.fixture
-def grey():
-    """A defence that only this test knows: clients look at their pictures without colours."""
-    before = dict(defence_parts.PARTS)
+@dataclass(frozen=True)
+class Grey(defence_parts.Part):
+    """A defence that only this test knows: pictures lose their colours."""
 
-    @dataclass(frozen=True)
-    class Grey(defence_parts.Part):
-        """Pictures lose their colours."""
+    name: ClassVar[str] = "grey"
+    label: ClassVar[str] = "Grey"
+    kind: ClassVar[str] = "grey"
+    words: ClassVar[str] = "grey pictures"
+    clause: ClassVar[str] = "takes the colours out of its pictures"
 
-        name: ClassVar[str] = "grey"
-        label: ClassVar[str] = "Grey"
-        kind: ClassVar[str] = "grey"
-        words: ClassVar[str] = "grey pictures"
-        clause: ClassVar[str] = "takes the colours out of its pictures"
-
-        def arrange(self, images, plan):
-            return images.mean(dim=1, keepdim=True).expand_as(images), plan
-
-    yield Grey
-    defence_parts.PARTS.clear()
-    defence_parts.PARTS.update(before)
+    def arrange(self, images, plan):
+        return images.mean(dim=1, keepdim=True).expand_as(images), plan
 
 
 def test_accuracy_under_a_defence_nobody_knows_is_of_what_it_feeds_the_model(
-    finished, tmp_path, grey
+    finished, tmp_path, monkeypatch
 ):
+    monkeypatch.setitem(defence_parts.PARTS, "grey", Grey)
     out = tmp_path / "out"
     flags = ("--defences", "none", "grey", "--attacks", "patch_solve", "--out", out)
     assert run(*finished.asked, *flags) == 0
-    model = mjp.load(finished.home / "m").eval()
-    images, names = pictures_of(finished.home / "set")
-    mean, std = (
-        torch.tensor(model.pretrained_cfg[name]).reshape(3, 1, 1) for name in ("mean", "std")
-    )
-    inputs = ((images - mean) / std).float()
-    best = model(inputs.mean(dim=1, keepdim=True).expand_as(inputs)).argmax(dim=1)
-    right = [("cat", "ant", "bee")[i] == name for i, name in zip(best, names, strict=True)]
+    right = finished.right(lambda inputs: Grey().arrange(inputs, None)[0])
     plain, defended = (one["values"] for one in records(out, "audit accuracy"))
     assert defended["top1"] == pytest.approx(100 * np.mean(right))
     assert defended["top1"] != plain["top1"]
@@ -303,18 +231,18 @@ def test_accuracy_under_a_defence_nobody_knows_is_of_what_it_feeds_the_model(
 
 def test_the_library_gives_what_the_command_gives(finished, tmp_path):
     model = mjp.load(finished.home / "m").eval()
-    names = finished.names
+    told = [one["conditions"] for one in records(finished.out, "audit image")]
+    names = list(dict.fromkeys(one["image"] for one in told))
     cut = View(SIZE, 1.0).transform()
     levels = [torch.as_tensor(cut(Image.open(name).convert("RGB"))) for name in names]
-    labels = torch.tensor([("cat", "ant", "bee").index(Path(name).parent.name) for name in names])
+    labels = torch.tensor([LABELS.index(Path(name).parent.name) for name in names])
     asked = {"attacks": CLOSED[1:], "defences": ("none", MASKING), "chunk": 2, "names": names}
     images, told = torch.stack(levels) / 255, []
     report = mjp.audit(model, images, labels, **asked, show=1, tell=told.append)
     assert sum(told) == pytest.approx(1)
     for record in report.records:
         if record.kind == "audit":
-            defence, attack = record.conditions["defence"], record.conditions["attack"]
-            theirs = finished.value(defence, attack)
+            theirs = finished.value(record.conditions["defence"], record.conditions["attack"])
             assert record.values["level"] == theirs["level"]
             assert record.values["psnr"] == pytest.approx(theirs["psnr"], rel=1e-3)
     assert {what for _, what, _ in report.images} == {"original", "client", *CLOSED[1:]}
@@ -325,34 +253,15 @@ def test_the_library_gives_what_the_command_gives(finished, tmp_path):
     )
     assert [one.key() for one in first.records] == [one.key() for one in report.records]
     assert [one.values for one in first.records] == [one.values for one in second.records]
-    assert in_order(records(tmp_path / "out")) == in_order(
-        [json.loads(one.to_json()) for one in second.records]
-    )
 
 
-def test_help_names_every_attack_and_defence(capsys):
-    assert run("audit", "--help") == 0
-    said = capsys.readouterr().out
-    for name in (*ATTACKS, *defence_parts.PARTS):
-        assert re.search(rf"\b{name}\b", said), name
-
-
-def test_the_report_is_one_file(finished):
+def test_the_report_and_its_grids_show_pictures(finished):
     page = (finished.out / "report.html").read_text()
-    assert not re.findall(r"""(?:src|href)=["'](?!data:|#)[^"']*""", page)
-    assert "<link" not in page
-    assert "@import" not in page
-    assert len(re.findall(r'src="data:image/png;base64,', page)) == len(SHOWN)
-    for part in ("patch_solve", "no defence", "recovered", "does not apply", "mjp audit --model"):
-        assert part in page
-
-
-def test_the_grids_show_pictures(finished):
-    assert len(list(finished.out.glob("grid-*.png"))) == len(SHOWN)
-    for number in range(1, len(SHOWN) + 1):
-        with Image.open(finished.out / f"grid-{number}.png") as grid:
-            levels = np.asarray(grid.convert("RGB")).reshape(-1, 3)
-        assert len(levels) > 50_000
+    assert page.count('src="data:image/png;base64,') == len(SHOWN)
+    grids = list(finished.out.glob("grid-*.png"))
+    assert len(grids) == len(SHOWN)
+    for grid in grids:
+        levels = np.asarray(Image.open(grid).convert("RGB")).reshape(-1, 3)
         assert len(np.unique(levels, axis=0)) > 1000
 
 
@@ -364,11 +273,8 @@ def test_bundled_photographs_need_no_data_and_have_no_accuracy(tmp_path, capsys)
     lines = [json.loads(line) for line in said.out.splitlines()]
     assert in_order(lines) == in_order(records(tmp_path / "out"))  # Records and nothing else.
     assert (tmp_path / "out" / "report.html").is_file()
-    (solved,) = [one for one in lines if one["kind"] == "audit" and one["values"]["psnr_low"]][:1]
-    assert solved["values"]["psnr_lowest"] >= 60
     (accuracy,) = records(tmp_path / "out", "audit accuracy")
     assert accuracy["values"]["top1"] is None
-    assert accuracy["values"]["accuracy_note"] == "accuracy was not measured"
 
 
 def test_several_rounds_batches_and_single_files_work(tmp_path):
@@ -383,21 +289,17 @@ def test_several_rounds_batches_and_single_files_work(tmp_path):
     assert masked["values"]["psnr_lowest"] > 40  # Three masks leave next to nothing open.
     assert (masked["values"]["images"], batched["values"]["images"]) == (3, 2)
     assert "2 images are summed up" in batched["values"]["reason"]
-    one = ("--images", tmp_path / "loose" / "1.png", "--defences", "none")
+    one = ("--images", tmp_path / "loose" / "1.png", "--defences", "none", "--gradients", "fp64")
     assert run(*asked, *one, "--out", tmp_path / "one") == 0
     (record,) = records(tmp_path / "one", "audit image")
     assert record["conditions"]["image"] == "1.png"
+    assert record["values"]["psnr"] >= 60
 
 
-def test_a_client_that_localizes_hides_nothing(tmp_path, capsys):
-    mjp.save(victim("J"), tmp_path / "ours")
-    mjp.save(victim("A"), tmp_path / "plain")
-    flags = ("--most", "1", "--localization-weight", "0.5", "--attacks", "patch_solve")
-    asked = ("audit", *flags, "--defences", "none", "--out", tmp_path / "out", "--model")
-    assert run(*asked, tmp_path / "ours") == 0
+def test_a_client_that_localizes_hides_nothing(finished, tmp_path):
+    flags = ("--localization-weight", "0.5", "--attacks", "patch_solve", "--defences", "none")
+    assert run(*finished.asked, *flags, "--out", tmp_path / "out") == 0
     assert records(tmp_path / "out", "audit")[0]["values"]["psnr"] >= 60
-    assert run(*asked, tmp_path / "plain") == 2
-    assert "locator" in capsys.readouterr().err
 
 
 EVERY = (
@@ -426,20 +328,6 @@ def test_two_models_under_every_defence_go_through(tmp_path, capsys):
     }
     assert epsilons["dp=1"] > 0
     assert [name for name, value in epsilons.items() if value is not None] == ["dp=1"]
-
-
-def test_april_works_on_the_network_that_it_is_for(tmp_path):
-    torch.manual_seed(0)
-    config = mjp.MJPConfig(first_block="bare")
-    arguments = {"img_size": SIZE, "patch_size": 4, "depth": 2, "embed_dim": 120, "num_heads": 4}
-    model = mjp.create_model("deit_tiny_patch16_224", config, num_classes=3, **arguments)
-    mjp.save(model, tmp_path / "m")
-    asked = ("audit", "--model", tmp_path / "m", "--most", "2", "--defences", "none")
-    flags = ("--attacks", "april", "--gradients", "fp64")  # Its equations are ill-conditioned.
-    assert run(*asked, *flags, "--out", tmp_path / "out") == 0
-    (record,) = records(tmp_path / "out", "audit")
-    assert record["values"]["applied"] == 2
-    assert record["values"]["psnr_lowest"] >= 60
 
 
 def in_order(found):
@@ -474,10 +362,6 @@ def attacked(monkeypatch):
     return names
 
 
-EVERYTHING = len(DEFENCES) * len(CLOSED) * 2
-"""Attacks on chunks of two pictures."""
-
-
 def test_a_resumed_audit_is_the_straight_one_and_does_nothing_twice(finished, copied, attacked):
     out, asked = copied
     file = out / "records.jsonl"
@@ -487,43 +371,38 @@ def test_a_resumed_audit_is_the_straight_one_and_does_nothing_twice(finished, co
     )
     file.write_text("".join(whole[:26]) + whole[26][:50])  # Cut off in the middle of a line.
     assert run(*asked) == 0
-    assert len(attacked) == EVERYTHING - 13
+    assert len(attacked) == len(DEFENCES) * len(CLOSED) * 2 - 13  # Chunks of two pictures.
     assert without_times(records(out)) == without_times(records(finished.out))
     attacked.clear()
     assert run(*asked) == 0
     assert attacked == []
 
 
-@pytest.mark.parametrize("change", ["seed", "weights", "pictures", "colours"])
+@pytest.mark.parametrize("change", ["nothing", "seed", "weights", "colours", "no resume"])
 def test_what_was_found_of_something_else_is_not_reused(finished, copied, attacked, change):
     out, asked = copied
-    asked = (*asked, "--attacks", "patch_solve", "--defences", "none")
-    if change == "seed":
-        asked = (*asked, "--seed", "1")
-    elif change == "weights":
-        mjp.save(victim(labels=("cat", "ant", "bee"), depth=1), out / "m")
-        asked = (*asked, "--model", out / "m")
-    elif change == "colours":
-        asked = (*asked, "--mean", "0.1", "0.1", "0.1")
-    assert run(*asked) == 0
-    assert len(attacked) == (0 if change == "pictures" else 2)
-    if change == "pictures":  # Of the same names in the same place.
+    mjp.save(victim(labels=LABELS, depth=1), out / "m")
+    more = {
+        "seed": ("--seed", "1"),
+        "weights": ("--model", out / "m"),
+        "colours": ("--mean", "0.1", "0.1", "0.1"),
+    }
+    if change == "no resume":
+        asked = tuple(word for word in asked if word != "--resume")
+    flags = ("--attacks", "patch_solve", "--defences", "none", *more.get(change, ()))
+    assert run(*asked, *flags) == 0
+    assert len(attacked) == (0 if change == "nothing" else 2)
+    if change == "no resume":  # Each measurement stands there once.
+        assert len(records(out)) == len(records(finished.out))
+    if change == "nothing":  # Until there are other pictures of the same names.
         path = Path(records(out, "audit image")[0]["conditions"]["image"])
         before = path.read_bytes()
         path.write_bytes(encoded(99))
         try:
-            assert run(*asked) == 0
+            assert run(*asked, *flags) == 0
         finally:
             path.write_bytes(before)
         assert len(attacked) == 2
-
-
-def test_without_resume_it_starts_over(finished, copied, attacked):
-    out, asked = copied
-    flags = ("--attacks", "april", "--defences", "none")
-    assert run(*(word for word in asked if word != "--resume"), *flags) == 0
-    assert len(attacked) == 2
-    assert len(records(out)) == len(records(finished.out))  # Each measurement stands there once.
 
 
 def test_two_processes_give_what_one_does(finished, tmp_path):
@@ -566,10 +445,10 @@ def test_ctrl_c_keeps_what_was_found(finished, tmp_path, attacked):
     assert len(attacked) == 1  # Of two chunks; the first is there.
 
 
-def gradients_of(model, number=3):
+def gradients_of(model):
     """What a client sends of a picture, and the picture."""
     public = mjp.PublicModel.of(model)
-    picture = torch.rand(1, 3, *SIZE, generator=torch.Generator().manual_seed(number))
+    picture = torch.rand(1, 3, *SIZE, generator=torch.Generator().manual_seed(3))
     return mjp.share(public, public.normalized(picture), torch.tensor([1])), picture
 
 
@@ -586,12 +465,9 @@ def test_an_update_from_elsewhere_is_attacked_without_pictures(tmp_path, capsys,
     out = tmp_path / "out"
     asked = ("audit", "--model", tmp_path / "m", "--update", path, "--out", out)
     assert run(*asked, "--attacks", *CLOSED[:2]) == 0
-    printed = capsys.readouterr().out
-    for part in ("the update, as an attacker reads it", "rank", "residual", "picture: "):
-        assert part in printed
+    assert "the update, as an attacker reads it" in capsys.readouterr().out
     april, solved = records(out, "audit update")
-    assert april["values"]["applies"] is False
-    assert solved["values"]["applies"] is True
+    assert (april["values"]["applies"], solved["values"]["applies"]) == (False, True)
     assert solved["values"]["rank"] == solved["values"]["rank_needed"] == 24
     assert solved["conditions"]["update"] == "client.safetensors"
     assert [path.name for path in out.glob("*.png")] == ["recovered-patch_solve-0.png"]
@@ -688,14 +564,11 @@ def test_a_model_of_one_s_own_is_audited_by_the_names_of_its_parts(theirs):
     ("flags", "message"),
     [
         ((), "--patch-embedding"),
-        (("--patch-embedding", "cls"), "no convolution or linear layer of this model; its first"),
+        (("--patch-embedding", "cls"), "no convolution or linear layer of this model"),
         (("--patch-embedding", "answer"), "takes 64 values"),
-        ((*NAMES[:2], "--positions", "place"), "'place' is no table of the pos"),
         ((*NAMES[:2], "--positions", "cls"), "is no table of the positions"),
         ((*NAMES[:4], "--classifier", "cls"), "no linear layer"),
         (("--model", "import:their_vit:missing"), "import:their_vit:missing cannot be had"),
-        (("--model", "import:no_such_module:make"), "import:no_such_module:make cannot be had"),
-        (("--model", "import:their_vit"), "write import:MODULE:FUNCTION"),
         (("--model", "import:their_vit:number"), "gives a int, not an nn.Module"),
         ((*NAMES, "--defences", "mjp=0.27"), "cannot have the defence mjp=0.27"),
     ],
@@ -741,30 +614,20 @@ def home(tmp_path_factory):
         (("--attacks", "patchsolve"), 2, "there is no attack 'patchsolve'"),
         (("--attacks", "april", "april"), 2, "name every attack once"),
         (("--defences", "mpj=0.27"), 2, "there is no defence 'mpj'; did you mean"),
-        (("--defences", "mjp=1.5"), 2, "1.5"),
-        (("--defences", "mjp=much"), 2, "'much' in 'mjp=much' is no number"),
-        (("--defences", "mjp"), 2, "write mjp=<ratio>[,<probability>]"),
         (("--defences",), 2, "name at least one defence"),
         (("--defences", "batch=9"), 2, "needs at least 9 pictures; raise --most"),
         (("--model", "resnet18@random"), 2, "name a layer with --patch-embedding"),
         (("--model", "no-such-model"), 2, "neither a folder nor a model of timm's"),
+        (("--out", "garbage.safetensors"), 2, "results cannot be written to"),
         (("--most", "0"), 2, "most must be a whole number of at least 1, got 0"),
-        (("--chunk", "0"), 2, "chunk"),
-        (("--rounds", "0"), 2, "rounds"),
-        (("--steps", "0"), 2, "steps"),
-        (("--show", "-1"), 2, "show"),
-        (("--accuracy", "-1"), 2, "accuracy"),
         (("--crop", "0"), 2, "crop"),
         (("--size", "30", "48"), 2, "30x48"),
         (("--std", "0", "0", "0"), 2, "std"),
         (("--device", "quantum"), 2, "is no device of torch"),
-        (("--localization-weight", "-1"), 2, "localization_weight"),
         (("--images", "no/such"), 1, "there is no picture, folder or data set no/such"),
         (("--images", "broken"), 1, "half.png"),
-        (("--images", "broken/half.png"), 1, "half.png"),
         (("--images", "empty"), 1, "empty"),
         (("--lpips", "no-such.pth"), 1, "no-such.pth"),
-        (("--update", "no-such.safetensors"), 1, "there is no file no-such.safetensors"),
         (("--update", "garbage.safetensors"), 1, "is no safetensors file of gradients"),
         (("--update", "long.safetensors"), 1, "is no safetensors file of gradients"),
         (("--update", "broken"), 1, "broken"),
@@ -788,9 +651,3 @@ def test_wrong_input_is_said_in_one_line(home, monkeypatch, capsys, flags, statu
     assert message in said
     assert "Traceback" not in said
     assert len(said.splitlines()) == 1
-
-
-def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, capsys):
-    (tmp_path / "out").write_text("a file")
-    assert run("audit", "--model", "no-such-model", "--out", tmp_path / "out") == 2
-    assert "results cannot be written to" in capsys.readouterr().err
