@@ -92,7 +92,7 @@ def test_what_is_done_is_not_done_again(ran, small, capsys):
     out, err = capsys.readouterr()
     assert err.count("(done before)") == STAGES
     assert out.splitlines()[-1] == f"report: {ran / 'report.html'}"
-    assert ", no defence: recovered, " in out
+    assert ", no defence: An attacker recovers the picture: " in out
     assert page_of(ran) == before
 
 

@@ -37,6 +37,7 @@ def record(defence, attack, psnr, /, level="traces", model=MODEL, informed=False
         values |= {"mse": 10 ** (-psnr / 10), "lpips": None, "client_psnr": psnr, "level": level}
         values |= {"identified_pixels": 0.75, "gallery": 50, "seconds": 0.1}
         values |= {"rank": 196, "rank_needed": 196, "condition": 3.2e5}
+        values["verdict"] = f"{level}: {psnr:g} dB."
     guesses = {"baseline_mean_psnr": 11.0, "baseline_colour_psnr": 13.0}
     return Record("audit", conditions, {**guesses, **values, **more})
 
@@ -89,7 +90,7 @@ def test_the_whole_page_stands_by_itself(tmp_path):
     assert len(list(tree(page).iter("img"))) == 3
     for wanted in (
         tables.WORDS["recovered"],
-        "defence mjp=0.03: recovered, 36.3 dB by adaptive solve",
+        "defence mjp=0.03: recovered: 36.3 dB. (adaptive solve)",
         "18.9 dB on the patches left alone",
         "85 dB against the picture as the model was fed it",
         "no mask to read",

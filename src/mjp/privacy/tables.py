@@ -118,7 +118,7 @@ STRONGEST = Table(
     "that were tried, with the effort they were given.",
     join=assessment.strongest,
     per="model",
-    glance="{model}, {defence_title}: {level}, {psnr} dB by {attack}",
+    glance="{model}, {defence_title}: {verdict} ({attack})",
 )
 ATTACKED = Table(
     "audit",
