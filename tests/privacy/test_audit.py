@@ -116,7 +116,11 @@ def test_there_is_a_record_for_every_attack_defence_and_picture(finished):
     assert sorted((one["defence"], one["attack"], one["number"]) for one in images) == sorted(
         (*combination, number) for combination in combinations for number in range(MOST)
     )
-    for part in ("m: every attack", "What the defences cost", "m, no defence: recovered, "):
+    for part in (
+        "m: every attack",
+        "What the defences cost",
+        "m, no defence: An attacker recovers the picture: ",
+    ):
         assert part in finished.printed
 
 
